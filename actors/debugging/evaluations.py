@@ -15,7 +15,6 @@ import structlog
 from actors.debugging.checking import ANSWER_CHARACTERS, Checks
 from actors.debugging.pins import difference
 from actors.debugging.whatif import WhatIf
-from core.config.load import ConfigSource
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, SikaError
 from core.events import Aggregate, Event, ModelCompleted, ModelFailed, Record, RunRequested
@@ -95,7 +94,7 @@ class Evaluations:
 
     def __init__(self, options: Options, log: EventLog, *, again: bool = False) -> None:
         self._options, self._log, self._again = options, log, again
-        self._config = ConfigSource(options.config)
+        self._config = options.source()
 
     async def run(self, suite: Suite, progress: Callable[[EvaluationSampled], None]) -> Evaluation:
         """Runs a suite. What it names wrongly raises `Invalid` or `NotFound` before the first model call."""

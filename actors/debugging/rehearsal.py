@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio.lowlevel
 
-from core.config.load import ConfigSource
 from core.errors import Unavailable
 from core.events import Json, Record
 from core.replay.recorded import RecordedLog
@@ -34,6 +33,9 @@ async def replay(
 
     Raises `NotFound`. `log`: the log that holds agents, skills and memories; without one they are read from `source`.
     """
+    from actors.wiring.added import with_added
+
+    options = await with_added(options, log or cast("EventLog", RecordedLog(source)))
     return await Rehearsal(source, options, log).replay(thread_id, until, look, run)
 
 
@@ -50,7 +52,7 @@ class Rehearsal:
         from core.runs.intake import Intake
         from core.thread.threads import Threads
 
-        config, home = ConfigSource(options.config), options.home
+        config, home = options.source(), options.home
         log = log or cast("EventLog", RecordedLog(source))
         parts = config, Silent(), Toolset(config.current()), _nobody, log, home
         skills, threads = library(log, config, home), Threads(log)

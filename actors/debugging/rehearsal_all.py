@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from actors.wiring.added import with_added
 from actors.wiring.compose import reading
 from actors.wiring.options import Options
 from core.bus.endpoint import Endpoint
@@ -85,7 +86,7 @@ async def _chunk(options: Options, place: Endpoint, after: str, threads: Sequenc
 
     async with reading(options, place) as running:
         source = LogSource(running.log)
-        rehearsal = Rehearsal(source, options, running.log)
+        rehearsal = Rehearsal(source, await with_added(options, running.log), running.log)
         results = []
         for identity in threads:
             tip = await running.log.tip(thread(identity)) if after else 0

@@ -69,10 +69,12 @@ Ask = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Await
 class Adjusted(ConfigSource):
     """The configuration with some values set."""
 
-    def __init__(self, argument: Path | None, settings: Mapping[str, str]) -> None:
+    def __init__(self, options: Options, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
         self._adjusted: tuple[Config | None, Config | None] = None, None
-        super().__init__(argument)
+        super().__init__(options.config)
+        if options.additions is not None:
+            self.extend(options.additions)
         self.current()
 
     def current(self) -> Config:
@@ -121,7 +123,7 @@ class WhatIf:
         call: Ask | None = None,
     ) -> None:
         self._read, self._options, self._changes = read_of(source), options, changes
-        self._config = Adjusted(options.config, changes.settings)
+        self._config = Adjusted(options, changes.settings)
         self._log = log or cast("EventLog", RecordedLog(source))
         self._allowed, self._call = allow_effects, call
         config = self._config.current()

@@ -22,6 +22,7 @@ from actors.sandbox.machines import machines_of
 from actors.sandbox.reaping import Reaper
 from actors.wiring import sandboxes
 from actors.wiring.account_processes import Supervisor
+from actors.wiring.added import with_added
 from actors.wiring.discovery import actor_classes, load_tools, provider_of
 from actors.wiring.options import Options as Options
 from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
@@ -218,14 +219,16 @@ def _debugging(running: System, options: Options) -> dict[str, Any]:
             from actors.debugging.whatif import WhatIf
 
             source, log = LogSource(running.log), running.log
-            return WhatIf(source, options, changes, log=log, allow_effects=allow_effects, call=running.call)
+            return WhatIf(source, seen, changes, log=log, allow_effects=allow_effects, call=running.call)
 
+        seen = await with_added(options, running.log)
         return await anyio.to_thread.run_sync(make)
 
     async def replay_run(read: Read, thread_id: str, run: str) -> Report:
         from actors.debugging import rehearsal
 
-        prepared = await anyio.to_thread.run_sync(rehearsal.Rehearsal, LogSource(running.log), options, running.log)
+        seen = await with_added(options, running.log)
+        prepared = await anyio.to_thread.run_sync(rehearsal.Rehearsal, LogSource(running.log), seen, running.log)
         return await prepared.replay(thread_id, None, rehearsal.yielding, run, read)
 
     async def pin(reader: Reader, records: Sequence[Record], name: str, until: int | None) -> Packed:
@@ -297,7 +300,7 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
 
-    source = ConfigSource(options.config)
+    source = (await with_added(options, running.log)).source()
     tools, rosters = Toolset(source.current()), aggregates(running.log)
     skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
     environment = remembered(options.home)

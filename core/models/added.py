@@ -157,6 +157,10 @@ class AddedModels:
         await self._states.decide(MODELS.id, decision, actor=actor)
         await self.apply()
 
+    async def additions(self) -> Additions:
+        """Returns what was added as the configuration takes it. Raises `Unavailable`."""
+        return self._additions(await self.state())
+
     # ── in force ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self) -> None:

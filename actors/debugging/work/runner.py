@@ -26,7 +26,7 @@ from actors.debugging.work import code, data, shell, talk
 from actors.debugging.work.prompt import valid_part
 from actors.debugging.work.task import TASKS, CommandResult, Result, Task, Turn
 from actors.wiring import compose
-from core.config.load import ConfigSource, find
+from core.config.load import find
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError
 from core.events import Json, ModelCompleted, Record, RunRequested, ToolCompleted, ToolRequested, thread
@@ -111,7 +111,7 @@ class Work:
 
     def __init__(self, options: Options, log: EventLog, choice: Choice) -> None:
         self._options, self._log, self._choice = options, log, choice
-        self._config = ConfigSource(options.config).current()
+        self._config = options.source().current()
         self._tasks = chosen_tasks(choice.tasks)
         parts = {f"without {part}": Variant(part=valid_part(part)) for part in choice.without}
         self._prompts = {NOW: Variant(), **{path.name: Variant(path) for path in choice.prompts}, **parts}

@@ -37,6 +37,7 @@ async def run(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from actors.debugging.whatif import WhatIf
+    from actors.wiring.added import with_added
     from channels.cli.log import futures as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
@@ -50,6 +51,7 @@ async def run(arguments: argparse.Namespace) -> int:
         records = await records_of(source, aggregate)
         at = find(records, arguments.at, aggregate).seq
         log, call = (system.log, system.call) if system else (None, None)
+        options = await with_added(options, system.log) if system else options
         whatif = WhatIf(source, options, changes, log=log, allow_effects=arguments.allow_effects, call=call)
         point = await whatif.point(aggregate.id, at)
         estimate = whatif.estimate(point)

@@ -57,12 +57,13 @@ def arguments(parser: Parser) -> None:
 async def _run(arguments: argparse.Namespace) -> int:
     from actors.debugging.evaluations import Evaluations
     from actors.wiring import compose
+    from actors.wiring.added import with_added
 
     if str(arguments.suite) == WORK:
         return await _work(arguments)
     options, suite = options_of(arguments), await anyio.to_thread.run_sync(read, arguments.suite)
     async with compose.attach(options) as system:
-        evaluations = Evaluations(options, system.log, again=arguments.again)
+        evaluations = Evaluations(await with_added(options, system.log), system.log, again=arguments.again)
         evaluation = await evaluations.run(suite, lambda sample: print(sample_line(sample), file=sys.stderr))
     return _ended(evaluation, arguments)
 
@@ -70,13 +71,14 @@ async def _run(arguments: argparse.Namespace) -> int:
 async def _work(arguments: argparse.Namespace) -> int:
     from actors.debugging.work.runner import Choice, Work
     from actors.wiring import compose
+    from actors.wiring.added import with_added
 
     names = ("without", "samples", "seconds", "at_once", "fail_if")
     chosen = {name: getattr(arguments, name) for name in names}
     choice = Choice(arguments.model, arguments.prompt, arguments.task, **chosen)
     options = options_of(arguments)
     async with compose.attach(options) as system:
-        work = Work(options, system.log, choice)
+        work = Work(await with_added(options, system.log), system.log, choice)
         evaluation = await work.run(lambda sample: print(sample_line(sample), file=sys.stderr))
     return _ended(evaluation, arguments)
 

@@ -26,9 +26,7 @@ from core.bus.subjects import Subjects
 from core.config.load import ConfigSource, load
 from core.config.settings import Config
 from core.errors import Invalid, SikaError, Unavailable
-from core.identity.seal import Seal
 from core.mcp.servers import aggregates, in_force
-from core.models.added import AddedModels
 from core.ports.sandbox import Explains
 from core.runtime.readiness import Finding
 
@@ -100,22 +98,22 @@ async def checks_of(options: Options, port: int | None, *, call: bool) -> list[t
         ("sandbox", partial(_sandbox, options, config)),
         ("sandbox", partial(strength, options, config)),
         ("plug-ins", partial(_plugged, config)),
-        *_models(await _with_added(options) if running else ConfigSource(options.config), options.home, call),
+        *_models(await _configured(options) if running else options.source(), options.home, call),
     ]
     return checks
 
 
-async def _with_added(options: Options) -> ConfigSource:
+async def _configured(options: Options) -> ConfigSource:
     """Returns the configuration with the models that were added beside the file; without them if the log cannot
     be read, which its own check says.
     """
     from actors.wiring import compose
+    from actors.wiring.added import with_added
 
-    source = ConfigSource(options.config)
     with contextlib.suppress(SikaError), anyio.move_on_after(ADDED_SECONDS):
         async with compose.attach(options) as system:
-            await AddedModels(system.log, Seal(options.home), source).apply()
-    return source
+            options = await with_added(options, system.log)
+    return options.source()
 
 
 def _remarks(options: Options) -> list[str]:
