@@ -240,6 +240,7 @@ async def test_lanes_are_dragged_and_spread(chromium: Browser, site: Site, threa
         assert opened.page.url == chosen, "who moves chooses nothing"
 
 
+@pytest.mark.long
 async def test_the_list_says_what_the_server_says(timeline: Timeline, thread: str) -> None:
     """In its words, which `sika log show` has, too; each kind of event that is there has a lane with its name."""
     events = (await timeline.tab.site.ask("GET", f"/threads/{thread}/log/events?limit=1000"))["events"]
