@@ -157,9 +157,10 @@ class AddedModels:
         await self._states.decide(MODELS.id, decision, actor=actor)
         await self.apply()
 
-    async def additions(self) -> Additions:
-        """Returns what was added as the configuration takes it. Raises `Unavailable`."""
-        return self._additions(await self.state())
+    async def additions(self) -> Additions | None:
+        """Returns what was added as the configuration takes it; None if nothing ever was. Raises `Unavailable`."""
+        state = await self.state()
+        return self._additions(state) if state.seq else None
 
     # ── in force ────────────────────────────────────────────────────────────────────────────────────────────────────
 
