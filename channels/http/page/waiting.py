@@ -88,9 +88,11 @@ def waits(thread_id: str, state: ThreadState) -> list[Waiting]:
 
 
 def _paused(thread_id: str, state: ThreadState) -> Iterator[Waiting]:
+    if state.paused is None:
+        return
     title, ended = state.values.get("title"), [run for run in state.runs.values() if run.ended_seq]
     last = max(ended, key=lambda run: run.ended_seq or 0, default=None)
-    for interrupt in state.paused.interrupts if state.paused else ():
+    for interrupt in state.paused.interrupts:
         entry = state.approvals.get(interrupt.id)
         if entry is not None:
             shown = approval_object(thread_id, state, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -12,10 +13,28 @@ from channels.http.app import Services
 from core.config.server import Runs
 from core.events import RunCancelled, RunFailed, RunRolledBack
 from core.runtime.system import System
+from core.thread import past
+from core.thread.entries import Run
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import started
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_a_page_of_runs_looks_at_no_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, seen = await api.thread(), list[str]()
+    body = {"multitask_strategy": "enqueue"}
+    ids = [(await api.ask("POST", f"/threads/{thread}/runs", body))["run_id"] for _ in range(3)]
+    newest_first = past.Runs.newest_first
+
+    def counted(runs: past.Runs) -> Iterator[Run]:
+        for run in newest_first(runs):
+            seen.append(run.id)
+            yield run
+
+    monkeypatch.setattr(past.Runs, "newest_first", counted)
+    assert len(await api.ask("GET", f"/threads/{thread}/runs?limit=1&offset=1")) == 1
+    assert seen == [ids[2], ids[1]]
 
 
 @pytest.mark.parametrize(

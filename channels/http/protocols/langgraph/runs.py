@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -96,8 +97,8 @@ async def get_list(
     select: Sequence[str] = (),
 ) -> list[Json]:
     """The runs of a thread, newest first."""
-    runs = [run for run in reversed(thread.state.runs.values()) if run.shown and status in (None, run.status)]
-    shown = runs[offset : offset + limit]
+    runs = (run for run in reversed(thread.state.runs.values()) if run.shown and status in (None, run.status))
+    shown = islice(runs, offset, offset + limit)
     return [selected(_placed(call, thread.id, run, thread.state), select) for run in shown]
 
 
