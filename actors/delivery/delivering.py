@@ -403,7 +403,8 @@ class Delivery(Actor[DeliveryPlanned]):
             return Way(lambda: self._whisper(job, content), repeatable=True, beside=True)
         if job.event.purpose == "notice":
             return Way(lambda: self._platform.post(target, content, key), repeatable=True)
-        if self._is_in_doubt(job) and not self._is_findable(job):
+        is_drafted = job.part == 0 and self._lives.is_doubtful(job.id)
+        if (self._is_in_doubt(job) or is_drafted) and not self._is_findable(job):
             return Way(partial(self._post_again, job, content), marked=True)
         return Way(lambda: self._platform.post(target, content, key), marked=True)
 

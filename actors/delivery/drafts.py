@@ -111,6 +111,8 @@ class Lives:
         """Those whose answers are being said."""
         self._ours: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         """Runs whose drafts no other process can have begun, the newest last."""
+        self._doubted: FIFOCache[str, None] = FIFOCache(REMEMBERED)
+        """Runs with a draft that may be there, and whose message is not known."""
 
     def put(self, live: Live, *, ours: bool) -> None:
         self._lives[live.run] = live
@@ -124,6 +126,11 @@ class Lives:
     def doubt(self, run: str) -> None:
         """Notes that a draft of a run may be there that neither this process nor the log knows."""
         self._ours.pop(run, None)
+        self._doubted[run] = None
+
+    def is_doubtful(self, run: str) -> bool:
+        """Tells whether such a draft may be there."""
+        return run in self._doubted
 
     def remove(self, live: Live) -> None:
         if self._lives.get(live.run) is live:
