@@ -35,8 +35,8 @@ CACHED_CHARACTERS = 32 << 20
 """Limit of the text of the messages whose wire form is cached."""
 MESSAGE_CHARACTERS = 1000
 """Characters that a message counts for besides its text."""
-TURN_SECONDS = 0.005
-"""Time for which pieces that are there already are taken in a row; then other tasks have their turn."""
+TURN_EVENTS = 200
+"""Events that are taken in a row, should they be there already; then other tasks have their turn."""
 NOTHING = "The model's server answered with an empty body."
 
 
@@ -136,16 +136,15 @@ class OpenAICompatible(ChatOpenAI):
 
     async def _answer(self, payload: Mapping[str, Any]) -> AsyncGenerator[Piece]:
         response = await self._post(payload)
-        reader, clock = Reader(self._extras), asyncio.get_running_loop().time
-        turn = clock() + TURN_SECONDS
+        reader, turn = Reader(self._extras), TURN_EVENTS
         with errors_of_the_sdk(response):
             async with aclosing(self._timed(response, reader)) as blocks:
                 async for block in blocks:
                     for piece in joined(reader.feed(block)):
                         yield piece
-                        if clock() > turn:
+                        if reader.events > turn:
                             await asyncio.sleep(0)
-                            turn = clock() + TURN_SECONDS
+                            turn = reader.events + TURN_EVENTS
             for piece in reader.end():
                 yield piece
 
@@ -248,17 +247,22 @@ class _Pattern(NamedTuple):
         return cls(client, request.method, request.url, headers, request.extensions.get("timeout", {}))
 
     async def send(self, content: bytes) -> httpx2.Response:
-        """Sends a request with another body. Its errors are those of the SDK."""
+        """Sends a request with another body, past what the SDK's HTTP client does with each: its headers are those of
+        the first. Its errors are those of the SDK.
+        """
         extensions = {"timeout": self.timeout}
         request = httpx2.Request(self.method, self.url, headers=self.headers, content=content, extensions=extensions)
         try:
-            response = await self.client._client.send(request, stream=True)
+            response = await self.client._client._transport_for_url(self.url).handle_async_request(request)
         except httpx2.TimeoutException as error:
             raise openai.APITimeoutError(request=request) from error
         except (httpx2.RequestError, ssl.SSLError) as error:
             raise openai.APIConnectionError(request=request) from error
         if response.is_success:
             return response
+        if response.has_redirect_location:
+            await response.aclose()
+            return await _first(self.client, content, {})
         await response.aread()
         raise self.client._make_status_error_from_response(response)
 

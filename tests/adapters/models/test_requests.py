@@ -237,7 +237,7 @@ async def test_an_event_has_a_deadline_and_comments_are_none() -> None:
 
 
 async def test_others_have_their_turn_while_pieces_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compatible, "TURN_SECONDS", 0)
+    monkeypatch.setattr(compatible, "TURN_EVENTS", 0)
     turns = 0
 
     async def other() -> None:
