@@ -23,8 +23,7 @@ table after the other, and ends as the same `Chunk`, as nothing, or as a `Refuse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -93,18 +92,20 @@ class Chunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
-def read(data: bytes, *, failed: bool = False, fresh: bool = True) -> Iterator[Chunk]:
-    """Yields the chunks of an event's data. `failed`: the event is called an error. `fresh`: no delta came before.
+def read(data: bytes, *, failed: bool = False, fresh: bool = True) -> Iterable[Chunk]:
+    """Returns the chunks of an event's data. `failed`: the event is called an error. `fresh`: no delta came before.
 
-    Raises `Refused` and `Garbled`.
+    Raises `Refused` and `Garbled`, also while one goes through them.
     """
-    chunk = None
     if not failed:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            chunk = _decode(data)
-    if chunk is not None:
-        yield chunk
-        return
+        try:
+            return (_decode(data),)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+    return _unusual(data, failed=failed, fresh=fresh)
+
+
+def _unusual(data: bytes, *, failed: bool, fresh: bool) -> Iterator[Chunk]:
     for value in _values(data):
         if failed:
             raise Refused(value)

@@ -138,7 +138,9 @@ class Reader:
             return None
         delta = choice.delta
         calls = [_call(call) for call in delta.tool_calls] if delta.tool_calls else ()
-        text, reasoning = delta.content or "", reasoning_of(delta)
+        text, reasoning = delta.content or "", ""
+        if delta.reasoning_content or delta.reasoning:
+            reasoning = reasoning_of(delta)
         self._fresh = self._fresh and not (text or reasoning or calls or delta.refusal)
         about: Mapping[str, Any] = {}
         if choice.finish_reason and choice.finish_reason != "null":
