@@ -192,7 +192,8 @@ async def _ask(attempt: Attempt, ask: Ask, messages: Sequence[BaseMessage]) -> M
     previewer = attempt.journal.preview(identity)
     answer = Assembly(previewer)
     try:
-        await _collect(ask(messages), answer)
+        # in a task of its own: what comes resumes the reading, and not each policy around it
+        await asyncio.create_task(_collect(ask(messages), answer))
     except asyncio.CancelledError:
         if attempt.journal.stopping and answer:
             with anyio.CancelScope(shield=True):
