@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 import pytest
 
+from core.memory import words as module
 from core.memory.facts import Fact, Memory
 from core.memory.inject import Order, fitting
 from core.memory.search import Searches
@@ -82,5 +85,18 @@ def test_words() -> None:
     assert set(words("the Running DOGS, 我的小狗")) >= {"run", "dog", "小狗"}
     assert not set(words("the Running DOGS, 我的小狗")) & {"the", "我的"}
     assert words("犬") == ["犬"]
+
+
+def test_words_of_several_threads_do_not_mix() -> None:
+    texts = [" ".join(f"{letter * length}ationen" for length in range(1, 60)) for letter in "abcdfghk"]
+    expected = [words(text) for text in texts]
+    module._parts.cache_clear()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(texts)) as threads:
+            assert list(threads.map(words, texts)) == expected
+    finally:
+        sys.setswitchinterval(interval)
     assert normal("Hello,  WORLD!") == normal("hello world")
     assert tokens("花生 peanut") == 2 + 2
