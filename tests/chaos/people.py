@@ -459,9 +459,9 @@ class Talk:
         if sum(MARK not in texts[place] for place in there) > 1:
             tally.answered_twice += 1
             tally.stories.append(f"twice: {number}: {[texts[place] for place in there]}")
-        if number.answer not in " ".join(texts[there[0]].split()):
+        if not any(number.answer in " ".join(texts[place].split()) for place in there):
             tally.garbled += 1
-            tally.stories.append(f"garbled: {number}: {texts[there[0]]!r}")
+            tally.stories.append(f"garbled: {number}: {[texts[place] for place in there]}")
         return [(self._fates.received.get(number, 0), there[0])]
 
     def _commands(self) -> int:
