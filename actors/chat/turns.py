@@ -109,7 +109,7 @@ def turns_of(
 ) -> list[Turn]:
     """Returns the messages as turns: those of an album, and what one person writes and sends within a while, also
     between other people's messages. `is_chat`: tells words for the agent from commands. `asked`: messages with files
-    about which their persons were asked; they go with the next words.
+    about which their persons were asked; they go with the next words, once.
     """
     turns: list[Turn] = []
     newest: dict[str, int] = {}
@@ -120,7 +120,15 @@ def turns_of(
             continue
         newest[message.event.sender] = len(turns)
         turns.append(Turn([message]))
-    return [turn._replace(brought=_brought(turn, asked)) if is_chat(turn.first.event) else turn for turn in turns]
+    first: dict[str, int] = {}
+    """The first turn of each person that has words."""
+    for place, turn in enumerate(turns):
+        if turn.text and is_chat(turn.first.event):
+            first.setdefault(turn.first.event.sender, place)
+    for sender, place in first.items():
+        brought = [message for message in asked if message.event.sender == sender]
+        turns[place] = turns[place]._replace(brought=brought)
+    return turns
 
 
 def _belongs(turn: Turn, message: Message, is_chat: Callable[[ChatReceived], bool], gather: timedelta) -> bool:
@@ -134,10 +142,6 @@ def _belongs(turn: Turn, message: Message, is_chat: Callable[[ChatReceived], boo
     if not gather and not last.has_files:
         return False
     return message.at - last.at <= turn.window(gather) and (not gather or message.at - first.at <= LONGEST)
-
-
-def _brought(turn: Turn, asked: Sequence[Message]) -> Sequence[Message]:
-    return [message for message in asked if turn.text and message.event.sender == turn.first.event.sender]
 
 
 def _quote(event: ChatReceived) -> str:

@@ -130,6 +130,13 @@ async def test_a_file_alone_is_asked_about_and_goes_with_the_next_words(tmp_path
         assert "additional_kwargs" not in again, "once"
 
 
+def test_a_file_goes_with_the_first_of_several_turns_with_words() -> None:
+    asked = [written(0, "", file=True), written(0, "", "U2", file=True)]
+    waiting = [written(9, "/status"), written(10, "", file=True), written(20), written(20, sender="U2"), written(30)]
+    turns = turns_of(waiting, lambda event: not event.text.startswith("/"), GATHER, asked)
+    assert [list(turn.brought) for turn in turns] == [[], [], asked[:1], asked[1:], []]
+
+
 async def message_of(office: Account, event: ChatReceived) -> Any:
     outcome = await routed(office, event)
     [message] = ((await office.state(outcome)).runs[outcome.run_id].request.input or {})["messages"]
