@@ -53,8 +53,10 @@ APPROVED = "ls"
 SLOW_MS, SLOW = 400, 5
 """Milliseconds before the answer to each fifth question of a person: they see that the bot is busy."""
 _QUESTION = re.compile(r"question (\d+)-(\d+)")
-_OTHER_UPLOADS = re.compile(r"From previous messages:.*?</uploaded_files>", re.DOTALL)
-"""Also files of messages that are still queued."""
+_OTHER_UPLOADS = re.compile(
+    r"From previous messages:.*?</uploaded_files>|\(A file could not be taken: [^\n]*\)", re.DOTALL
+)
+"""Also files of messages that are still queued, and of none."""
 MARK = AGAIN.strip("_()").partition(":")[0]
 """Words of an answer that says itself that it may be the second one."""
 MARK_OF, FACT = "amber-{}", "The code word is amber-{}."
@@ -207,7 +209,7 @@ class Fates:
         self.over: list[str] = []
         """Notices that were sent when their run had been answered."""
         self.asked: set[Number] = set()
-        """Files about which the person was asked, and has not said what to do."""
+        """Files about which the person was asked, and has not said what to do, and those that could not be taken."""
         self.at: dict[Number, datetime] = {}
         self._turns: dict[Number, list[Number]] = {}
         self.failed: dict[str, DeliveryFailed] = {}
@@ -241,7 +243,7 @@ class Fates:
                     self._turn[conversation, number.person] = []
                 self._turns[number] = self._turn.setdefault((conversation, number.person), [])
                 self._turns[number].append(number)
-                (self.asked.add if outcome == ASKED else self.asked.discard)(number)
+                (self.asked.add if outcome in (ASKED, "refused") else self.asked.discard)(number)
             case DeliverySent(plan=plan):
                 self._said.add(plan)
                 if self._waits.get(plan) in self._said:
@@ -370,8 +372,9 @@ class Talk:
 
     @staticmethod
     def _is_asked(number: Number, texts: Sequence[str]) -> bool:
-        """Tells whether a person was asked what to do with a file."""
-        return any("What shall I do with" in text and f"{number.text}.txt" in text for text in texts)
+        """Tells whether a person was asked what to do with a file, or told that it could not be taken."""
+        said = [text for text in texts if "What shall I do with" in text or "could not take every file" in text]
+        return any(f"{number.text}.txt" in text for text in said)
 
     def _is_marked(self, number: Number) -> bool:
         """Tells whether the log says that an answer, or the question before it, may be missing."""
