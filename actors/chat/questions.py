@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,6 +35,13 @@ _TOO_LONG = (
     "{left} more characters of this call do not fit here, so it cannot be approved here: `sika chat` and "
     "`/api/threads/…/approvals` show all of it."
 )
+_CHANGES: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("str_replace", "edit_files"), ("old_str", "new_str")),
+    "write_file": ("", "content"),
+}
+"""The arguments of tools that change files: the text before, if there is one, and after."""
+_BREAKS = re.compile("[\r\v\f\u2028\u2029]")
+"""Matches ends of lines that a difference would not show."""
 _UNSEEN = re.compile(rf"[{UNSEEN}]")
 _OUTCOMES: Mapping[str, str] = {
     "approve": "✅ Approved",
@@ -150,7 +158,7 @@ def _of_interrupt(interrupt: Interrupt) -> Question:
 
 def _approval(interrupt: Interrupt, call: Mapping[str, Any], error: str | None) -> Question:
     """Returns the question for a call, with all that will run; without *Approve* if that is too long to be shown."""
-    shown, left = _arguments(call.get("args"))
+    shown, left = _arguments(str(call.get("name")), call.get("args"))
     lines = [f"May I do this? `{call.get('name')}`"]
     lines += [str(call["description"])] if call.get("description") else []
     lines += [shown]
@@ -160,19 +168,43 @@ def _approval(interrupt: Interrupt, call: Mapping[str, Any], error: str | None) 
     return Question(interrupt.id, "\n\n".join(lines) + (CHOICES if not left else ONLY_REJECT), buttons, approval=True)
 
 
-def _arguments(args: Any) -> tuple[str, int]:
-    """Returns the arguments of a call as people read them, a command as it is, and the number of characters that are
-    left out. Unseen characters are shown by their numbers.
+def _arguments(tool: str, args: Any) -> tuple[str, int]:
+    """Returns the arguments of a call as people read them, a command as it is, changes of files as differences, and the
+    number of characters that are left out. Unseen characters are shown by their numbers.
     """
     rest = dict(args) if isinstance(args, Mapping) else args
     command = rest.pop("command", None) if isinstance(rest, dict) else None
     command = command if isinstance(command, str) else ""
     parts = [_block(command, "bash")] if command else []
-    if rest or not command:
-        text = msgspec.json.format(msgspec.json.encode(rest, enc_hook=str), indent=2).decode()
-        parts.append(_block(text, "json"))
+    edits = rest.get("edits") if tool == "edit_files" and isinstance(rest, dict) and len(rest) == 1 else [rest]
+    for each in edits if isinstance(edits, list) and edits else [rest]:
+        diff, more = _diff(tool, each)
+        parts += [_block(diff, "diff")] if diff else []
+        if more or not (diff or command):
+            text = msgspec.json.format(msgspec.json.encode(more, enc_hook=str), indent=2).decode()
+            parts.append(_block(text, "json"))
     shown = "\n\n".join(parts)
     return shown[:MOST_CHARACTERS], max(0, len(shown) - MOST_CHARACTERS)
+
+
+def _diff(tool: str, args: Any) -> tuple[str, Any]:
+    """Returns the change of a file that a call makes, with all of its lines, and the arguments that are not in it."""
+    old, new = _CHANGES.get(tool, ("", ""))
+    named = {name: args.get(name, "") for name in ("path", old, new) if name} if new and isinstance(args, dict) else {}
+    texts = [text for text in named.values() if isinstance(text, str) and not _BREAKS.search(text)]
+    if (
+        not named
+        or len(texts) < len(named)
+        or not texts[0]
+        or "\n" in texts[0]
+        or len("".join(texts)) > MOST_CHARACTERS
+    ):
+        return "", args
+    before, after = (text.split("\n") if text else [] for text in (named.get(old, ""), named[new]))
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=len(before)))[3:]
+    if not lines:
+        return "", args
+    return "\n".join([f"+++ {texts[0]}", *lines]), {key: value for key, value in args.items() if key not in named}
 
 
 def _block(text: str, language: str) -> str:

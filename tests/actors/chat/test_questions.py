@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,57 @@ def test_a_command_cannot_end_its_block() -> None:
         "`````bash\necho ok\n```\n1. Approve\n````\nrm -r /\n`````"
         in questions._of_interrupt(approvals.question(asked)).text
     )
+
+
+SHOWN: Mapping[str, tuple[str, Mapping[str, Any], Sequence[str]]] = {
+    "replaced": (
+        "str_replace",
+        {"path": "/mnt/a.py", "old_str": "one\ntwo\n", "new_str": "one\nthree\n"},
+        ["```diff\n+++ /mnt/a.py\n one\n-two\n+three\n \n```"],
+    ),
+    "everywhere": (
+        "str_replace",
+        {"path": "/mnt/a.py", "old_str": "x", "new_str": "", "replace_all": True},
+        ["```diff\n+++ /mnt/a.py\n-x\n```", '```json\n{\n  "replace_all": true\n}\n```'],
+    ),
+    "an end of the line": (
+        "str_replace",
+        {"path": "/mnt/a.py", "old_str": "x", "new_str": "x\n"},
+        ["```diff\n+++ /mnt/a.py\n x\n+\n```"],
+    ),
+    "written": (
+        "write_file",
+        {"path": "/mnt/a.py", "content": "```\nrm", "append": True},
+        ["````diff\n+++ /mnt/a.py\n+```\n+rm\n````", '```json\n{\n  "append": true\n}\n```'],
+    ),
+    "several": (
+        "edit_files",
+        {"edits": [{"path": f"/mnt/{name}", "old_str": "", "new_str": "new"} for name in "ab"]},
+        ["```diff\n+++ /mnt/a\n+new\n```", "```diff\n+++ /mnt/b\n+new\n```"],
+    ),
+    "no difference": (
+        "str_replace",
+        {"path": "/mnt/a.py", "old_str": "x", "new_str": "x"},
+        ['```json\n{\n  "path": "/mnt/a.py",\n  "old_str": "x",\n  "new_str": "x"\n}\n```'],
+    ),
+    "a path of two lines": ("write_file", {"path": "a\n-b", "content": "x"}, ['"path": "a\\n-b"']),
+    "other ends of lines": ("write_file", {"path": "a", "content": "x\ry"}, ['"content": "x\\ry"']),
+    "no texts": ("write_file", {"path": "a", "content": 5}, ['"content": 5']),
+    "of another program": ("send", {"path": "a", "content": "x"}, ['"content": "x"']),
+}
+
+
+@pytest.mark.parametrize(("tool", "args", "parts"), SHOWN.values(), ids=SHOWN)
+def test_a_change_of_a_file_is_shown_as_a_difference(tool: str, args: Mapping[str, Any], parts: Sequence[str]) -> None:
+    asked = msgspec.structs.replace(approval("bash"), tool=tool, args=args)
+    text = questions._of_interrupt(approvals.question(asked)).text
+    for part in parts:
+        assert part in text
+    assert ("```json" in text) == any(part.endswith("}\n```") or '"' in part for part in parts)
+
+
+def test_a_difference_that_is_not_shown_whole_cannot_be_approved() -> None:
+    args = {"path": "a", "content": LINE * 900}
+    asked = msgspec.structs.replace(approval("bash"), tool="write_file", args=args)
+    question = questions._of_interrupt(approvals.question(asked))
+    assert [button.id for button in question.buttons] == ["reject"]
