@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.contracts.seat import WithFiles
 from actors.contracts.table import Table
-from actors.delivery.delivering import WHOLE
+from actors.delivery.long import FOLLOWS, WHOLE
 
 LONG = "\n\n".join(f"Paragraph {n} of a long answer: {'words and more words ' * 20}" for n in range(200)).strip()
 
@@ -35,6 +35,18 @@ class Files:
         assert await here.shows(WHOLE, "kate")
         assert not [text for text in here.seat.shown("kate") if "Paragraph 199" in text]
         assert here.seat.files("kate") == [LONG]
+
+    async def test_the_first_message_of_such_an_answer_is_its_lead_and_the_second_its_headings(
+        self, here: Table[WithFiles]
+    ) -> None:
+        sections = [f"## Finding {n}\n\n{LONG[: n * 8000]}" for n in range(1, 6)]
+        event = await here.hears("nora", "what did you find?")
+        await here.answers(event, "\n\n".join(["# Report", "Five findings, the last one is the worst.", *sections]))
+        follows = await here.shows(FOLLOWS.strip("*"), "nora")
+        assert ["Finding 1" in follows, "Finding 5" in follows, WHOLE in follows] == [True] * 3
+        lead = await here.shows("the last one is the worst", "nora")
+        assert "Paragraph" not in lead
+        assert len(here.seat.shown("nora")) >= 2
 
     async def test_an_answer_of_some_messages_is_none(self, here: Table[WithFiles]) -> None:
         event = await here.hears("liam", "tell me some")

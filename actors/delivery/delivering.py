@@ -36,6 +36,7 @@ from actors.delivery import files
 from actors.delivery.drafts import FIND_SECONDS, Lives
 from actors.delivery.files import Unsendable
 from actors.delivery.job import Ended, Execution, Job, Way
+from actors.delivery.long import in_a_file, is_long
 from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet, person
 from actors.delivery.pacing import PATIENCE_SECONDS, Later
 from actors.delivery.plain import plain
@@ -85,10 +86,6 @@ TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
 GROWN = ("answer", "question")
 """Purposes of plans that end a run, whose answer may have grown in a draft."""
-MOST_PARTS, MOST_CHARACTERS = 4, 12_000
-"""A text of more than both goes into a file: its beginning is a message, and nobody scrolls through twenty."""
-WHOLE = "answer.md"
-"""Name of that file. Its artifact has no path."""
 IN_THREAD = 2000
 """Characters from which on splitting a text would hold up other conversations."""
 TIMER = "delivery"
@@ -99,7 +96,6 @@ UNKNOWN = (
 )
 REFUSED = "⚠️ The platform did not take a message, or a part of it."
 LINKED = "📎 [{name}]({link}) ({reason})"
-IN_A_FILE = "📎 _The answer goes on. All of it, {count} characters, is in the file `{name}` below._"
 
 Link = Callable[[DeliveryPlanned, Artifact], str | None]
 """Returns an address at which the person can get an artifact; None if there is none."""
@@ -236,8 +232,8 @@ class Delivery(Actor[DeliveryPlanned]):
             raise Ended("refused", "the plan is not in the log any more")
         event = record.event
         texts = own.texts = own.texts if own.texts is not None else await self._split(event)
-        if len(texts) > MOST_PARTS and len(event.text) > MOST_CHARACTERS:
-            texts, event = in_a_file(texts, event)
+        if is_long(texts, event.text):
+            texts, event = in_a_file(texts, event, self._platform.parts)
         if event.first:
             artifacts = event.artifacts[max(0, event.first - len(texts)) :]
             texts, event = texts[event.first :], msgspec.structs.replace(event, artifacts=artifacts)
@@ -519,13 +515,6 @@ class Delivery(Actor[DeliveryPlanned]):
         if problem.too_large and (link := self._link(job.event, artifact)):
             return LINKED.format(name=name, link=link, reason=problem.reason)
         return NOT_SENT.format(name=name, reason=problem.reason)
-
-
-def in_a_file(texts: Sequence[str], event: DeliveryPlanned) -> tuple[Sequence[str], DeliveryPlanned]:
-    """Returns the beginning of a long text, and the plan with all of it as its first file."""
-    note = IN_A_FILE.format(count=len(event.text), name=WHOLE)
-    artifacts = (Artifact("", WHOLE), *event.artifacts)
-    return [texts[0], note], msgspec.structs.replace(event, artifacts=artifacts)
 
 
 def _was_not_sent(plan: Plan | None) -> bool:
