@@ -35,6 +35,17 @@ class Decisions:
         await here.shows(questions.GONE_ON, "emil")
         await here.until(lambda: not here.seat.has_label("emil", "Approve"))
 
+    async def test_a_change_of_a_file_is_shown_as_a_difference(self, here: Table[WithButtons]) -> None:
+        event = await here.hears("fred", "mend it")
+        routed = await here.works(event)
+        args = {"path": "/mnt/user-data/workspace/a.py", "old_str": "x = one\ny = 2", "new_str": "x = three\ny = 2"}
+        asked = ApprovalRequested(approval=f"a-{routed.run_id}", call_id="c", tool="str_replace", args=args, digest="d")
+        answer = ModelCompleted(message=ai("m", "Let me see.", [call("c", "str_replace")]))
+        await here.does(routed, answer, asked, RunPaused(next=["tools"], interrupts=[approvals.question(asked)]))
+        shown = await here.shows("May I do this?", "fred")
+        assert shown.index("a.py") < shown.index("-x = one") < shown.index("+x = three") < shown.index("y = 2")
+        assert "old_str" not in shown
+
 
 async def asks(here: Table[WithButtons], person: str, group: str = "") -> ChatReceived:
     """Has the agent ask a person whether it may do something. Returns the message that the run is about."""

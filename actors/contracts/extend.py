@@ -9,7 +9,7 @@ from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
 from actors.contracts.files import Files
-from actors.contracts.held import Faults, Held, Repeated
+from actors.contracts.held import Code, Faults, Held, Repeated
 from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
 from actors.contracts.seat import (
@@ -32,6 +32,7 @@ __all__ = [
     "Arriving",
     "ArrivingByButton",
     "ArrivingFiles",
+    "Code",
     "Decisions",
     "Deletions",
     "Duplicating",

@@ -7,6 +7,7 @@ import re
 from actors.chat.answers import FAILED
 from actors.contracts.seat import Duplicating, Failing, Seat
 from actors.contracts.table import Table
+from core.control import UNSEEN
 from core.events import RunFailed
 
 MARKDOWN = """# Headings alpha
@@ -27,6 +28,13 @@ MARKDOWN = """# Headings alpha
 **重要：**theta שלום iota 👩‍👩‍👧‍👦 <!channel> <at id=all></at> @everyone [kappa [b]](https://e.com/a_(b)) **lambda**"""
 WORDS = re.compile(r"[a-z]{4,}|重要|שלום|👩‍👩‍👧‍👦")
 GIANT = "w" * 9_000
+CODE = """Inline `a<b && c>d`, `<!-- x -->`, `std::vector<int>`:
+
+```c
+#include <stdio.h>
+if (a<b && c>d) puts("&amp;"); // 2>&1 ?a=1&b=2 *x* _y_
+```
+"""
 
 
 class Held:
@@ -50,6 +58,16 @@ class Held:
         await here.does(routed, RunFailed(error="KeyError", text="secret detail"))
         assert await here.shows(FAILED.partition(".")[0], "vroni")
         assert not [text for text in here.seat.shown("vroni") if "secret detail" in text]
+
+
+class Code:
+    """Platforms that have code."""
+
+    async def test_code_arrives_without_unseen_characters(self, here: Table[Seat]) -> None:
+        """So what people copy compiles. Only what would mention people in it may be broken by one."""
+        await here.answers(await here.hears("vlad", "some code"), CODE)
+        shown = await here.shows("stdio.h", "vlad")
+        assert not re.search(f"[{UNSEEN}]", shown.strip()), ascii(shown)
 
 
 class Repeated:

@@ -3,6 +3,8 @@ and what is said while the agent is busy."""
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from actors.chat.runs import BEGUN, QUEUED
@@ -10,6 +12,7 @@ from actors.contracts.seat import Seat
 from actors.contracts.table import Table
 from core.chat import platforms
 from core.chat.facts import ChatReceived, DeliveryPlanned
+from core.events import RunStarted
 from core.memory.facts import Fact, FactRemembered, Memories, memory_id
 
 CUT = "The words of a long text that an app has cut. " * 85
@@ -109,6 +112,14 @@ class Talk:
             await here.hears("kai", "/status")
             await here.shows("There is no conversation yet", "kai")
             assert await outcome(here, piece) == ""
+
+    async def test_the_status_says_how_long_with_which_model_and_at_which_step(self, here: Table[Seat]) -> None:
+        routed = await here.routed(await here.hears("kim", "count the files"))
+        await here.does(routed, RunStarted(attempt=1, worker="test", lease=1, model="small-model"))
+        await here.says(routed, "I count.")
+        await here.hears("kim", "/status")
+        status = await here.shows("small-model", "kim")
+        assert re.search(r"For \d+ s, with small-model; now: \W*bash", status), status
 
     async def test_the_queue_is_listed_and_cleared(self, here: Table[Seat]) -> None:
         await here.works(await here.hears("lena", "one"))

@@ -12,7 +12,7 @@ from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
 from actors.contracts.files import Files
-from actors.contracts.held import Faults, Held, Repeated
+from actors.contracts.held import Code, Faults, Held, Repeated
 from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
 from actors.contracts.signs import Signs
@@ -37,6 +37,11 @@ class TestSigns(Signs): ...
 
 
 class TestHeld(Held): ...
+
+
+@pytest.mark.parametrize("here", ["slack", "telegram", "feishu", "discord"], indirect=True)
+class TestCode(Code):
+    """Messages of DingTalk have none: there it is text, in which something unseen breaks what could be a tag."""
 
 
 class TestRepeated(Repeated): ...
