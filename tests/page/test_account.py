@@ -169,6 +169,7 @@ async def test_by_an_identity_provider_one_comes_back_to_where_one_was(page: Tab
     assert page.page.url.endswith("/#/t/00000000-0000-7000-8000-000000000000")
 
 
+@pytest.mark.long
 async def test_a_password_is_changed(page: Tab, bob: str) -> None:
     await page.open()
     await enter(page.page, bob)

@@ -223,6 +223,7 @@ async def test_what_the_browser_does_not_let_copy_is_said(page: Tab) -> None:
     await expect(page.page.locator(".toast.error")).to_have_text("The browser does not allow copying here.")
 
 
+@pytest.mark.long
 async def test_conversations_are_grouped_by_day(chromium: Browser, site: Site) -> None:
     """One conversation, as it is listed on the day it was used, and later."""
     async with tab(chromium, site, timezone_id="UTC") as page:
@@ -285,6 +286,7 @@ async def gone(site: Site, thread: str) -> bool:
     return thread not in [one["thread_id"] for one in found]
 
 
+@pytest.mark.long
 async def test_files_are_attached_by_drop(page: Tab, tmp_path: Path) -> None:
     """As a browser drops what comes from the desktop: several, one of which is too large and is named."""
     paths = []
@@ -507,6 +509,7 @@ async def test_everything_is_done_by_keys_and_the_keys_are_named(page: Tab) -> N
     await expect(page.page.get_by_role("button", name="Mode: Ultra")).to_be_focused()
 
 
+@pytest.mark.long
 async def test_chinese_is_spoken(chromium: Browser, site: Site) -> None:
     async with tab(chromium, site, viewport={"width": 390, "height": 800}) as page:
         await page.open("plain", language="zh")
@@ -518,6 +521,7 @@ async def test_chinese_is_spoken(chromium: Browser, site: Site) -> None:
         assert not wide
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_when_two_say_something_at_once(page: Tab, site: Site) -> None:
     await working(page, "pairs")
     await site.ask(

@@ -59,6 +59,7 @@ async def test_a_table_is_made(begun: Tab) -> None:
     await expect(begun.page.locator(".answer table tr")).to_have_count(9)
 
 
+@pytest.mark.long
 async def test_a_report_is_written_by_a_plan(begun: Tab) -> None:
     await begun.page.get_by_role("button", name="Research").click()
     await begun.ended()

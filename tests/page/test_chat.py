@@ -102,6 +102,7 @@ async def test_what_a_tool_prints_is_seen_while_it_runs(page: Tab, site: Site) -
     await expect(step.get_by_role("group", name="Output", exact=True)).to_contain_text("first\nlast")
 
 
+@pytest.mark.long
 async def test_the_card_of_an_error_is_copied_and_tried_again(page: Tab) -> None:
     await page.may_copy()
     await page.open("mends")

@@ -231,6 +231,7 @@ PLAYED = """async (player) => {
 }"""
 
 
+@pytest.mark.long
 async def test_pictures_sound_and_films_are_shown(page: Tab, conversation: str) -> None:
     await page.open(place=f"t/{conversation}")
     film = base64.b64decode(await page.page.evaluate(FILM))
@@ -436,6 +437,7 @@ async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Any, lang
     assert {view: found for view, found in broken.items() if found} == {}
 
 
+@pytest.mark.long
 async def test_a_narrow_screen_shows_files_by_themselves(chromium: Browser, site: Site, conversation: str) -> None:
     async with tab(chromium, site, viewport={"width": 360, "height": 640}) as page:
         await page.open(place=f"t/{conversation}")

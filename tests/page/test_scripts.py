@@ -93,6 +93,7 @@ def tools() -> Path:
     return check.tools()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("tools")
 def test_types_and_style_hold() -> None:

@@ -289,6 +289,7 @@ async def test_five_megabytes_of_output_are_cut_until_they_are_asked_for(page: T
     assert await page.changes() == []
 
 
+@pytest.mark.long
 async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Site, chromium: Browser) -> None:
     await page.open("plain")
     await page.say("From the first")

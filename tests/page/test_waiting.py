@@ -341,6 +341,7 @@ async def test_a_program_is_answered_field_by_field(page: Tab, site: Site) -> No
     assert (await decided(site, page.thread))["edited_args"] == expected
 
 
+@pytest.mark.long
 async def test_a_question_is_answered_from_the_room_by_its_form(page: Tab, site: Site) -> None:
     await site.run("travels", "Go", "card")
     await page.open("card", place="t/travels")
@@ -442,6 +443,7 @@ async def test_no_rule_is_broken(page: Tab, site: Site, scheme: Any, language: s
     assert await violations(page) == []
 
 
+@pytest.mark.long
 async def test_a_narrow_screen_shows_all_that_waits(chromium: Browser, site: Site) -> None:
     async with tab(chromium, site, viewport={"width": 360, "height": 740}) as page:
         await site.run("narrow", "Go", "form")
