@@ -32,18 +32,19 @@ HARMLESS = [
 ]
 
 
-async def test_sixty_rounds_of_edit_and_test(work: Work) -> None:
-    session = await work.session("Sixty functions of calc.py are wrong. Mend them until check.py is content.")
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.long)])
+async def test_rounds_of_edit_and_test(work: Work, rounds: int) -> None:
+    session = await work.session(f"{rounds} functions of calc.py are wrong. Mend them until check.py is content.")
     session.puts("workspace/check.py", CHECK)
-    session.puts("workspace/calc.py", "".join(f"def f{n}():\n    return {n + 1}\n\n" for n in range(60)))
-    assert "def f59():" in await session.read("calc.py")
-    for n in range(60):
+    session.puts("workspace/calc.py", "".join(f"def f{n}():\n    return {n + 1}\n\n" for n in range(rounds)))
+    assert f"def f{rounds - 1}():" in await session.read("calc.py")
+    for n in range(rounds):
         text = await session.bash("python3 -B check.py")
-        assert f"{60 - n} failed" in text
+        assert f"{rounds - n} failed" in text
         assert f"FAILED f{n}\n" in text
         await session.edit("calc.py", f"def f{n}():\n    return {n + 1}\n", f"def f{n}():\n    return {n}\n")
     assert "0 failed" in await session.bash("python3 -B check.py")
-    await session.answers("All sixty are mended.")
+    await session.answers("All are mended.")
 
 
 async def test_a_migration_over_two_hundred_files(work: Work) -> None:
