@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
 
 
-SHARES = [kind if kind.name == "bubblewrap" else pytest.param(kind, marks=pytest.mark.long(keep=5)) for kind in KINDS]
+SHARES = [kind if kind.name == "bubblewrap" else pytest.param(kind, marks=pytest.mark.long(keep=11)) for kind in KINDS]
 """The contract of one kind is in the short lane as a whole."""
 
 
