@@ -25,6 +25,7 @@ async def test_every_message_is_answered_once(tmp_path: Path, platform: str) -> 
     assert tally.connections == 1
 
 
+@pytest.mark.long
 async def test_two_replicas_have_one_connection(tmp_path: Path) -> None:
     tally = await storm(tmp_path, TOWNS["dingtalk"](), people=8, turns=4, kills=2, seed=8, servers=2, pauses=SHORT)
     assert tally.faults() == 0, tally.report()

@@ -58,6 +58,7 @@ def test_what_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert watched.is_named(None, str(tmp_path / ".env"))
 
 
+@pytest.mark.long
 async def test_a_change_is_in_force(tmp_path: Path) -> None:
     """Also after a change that no server can start with: a policy that cannot be imported."""
     package(tmp_path, "one")

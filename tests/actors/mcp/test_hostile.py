@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 SEEDS = range(12)
 
 
+@pytest.mark.long
 async def test_a_run_with_servers_that_send_anything(tmp_path: Path) -> None:
     servers = {f"h{seed}": server(f"hostile={seed}") for seed in SEEDS}
     turns = calls(*((f"h{seed}_good", {"text": "x"}) for seed in SEEDS))

@@ -107,6 +107,7 @@ async def test_questions_about_a_big_thread_hold_little_of_it(
             assert held.most - before <= MOST_BYTES, f"{question}: {(held.most - before) >> 20} MiB"
 
 
+@pytest.mark.long
 async def test_a_fork_and_a_what_if_of_a_big_thread_hold_little_of_it(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
