@@ -25,7 +25,9 @@ import msgspec
 from actors.chat.runs import QUEUED
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
+from core.chat import platforms
 from core.chat.status import Status, request
+from core.config.load import Config
 from core.errors import SikaError
 from core.runtime import system
 from core.runtime.system import System
@@ -229,7 +231,9 @@ async def _fail_over(running: System, town: Town, servers: Sequence[Server], fat
 
 
 def _waiting(town: Town, person: int) -> int:
-    """Returns how many messages say that the bot is at work, after all is done."""
+    """Returns how many messages say that the bot is at work, after all is done, where they can be changed."""
+    if not platforms.traits(town.name, Config()).edits_are_free:
+        return 0
     return sum(QUEUED.strip("_") in text for text in town.answers(person))
 
 
