@@ -210,7 +210,12 @@ def _actor(cls: object) -> type[Actor[Any]]:
     return cls
 
 
-@functools.cache
 def _modules(package: ModuleType) -> Sequence[ModuleType]:
-    names = [info.name for info in pkgutil.iter_modules(package.__path__) if info.name not in _NOT_ACTORS]
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    return _listed(package.__name__, tuple(package.__path__))
+
+
+@functools.cache
+def _listed(package: str, folders: tuple[str, ...]) -> Sequence[ModuleType]:
+    """Returns the modules in a package's folders. These are looked into once, and again when one more is there."""
+    names = [info.name for info in pkgutil.iter_modules(folders) if info.name not in _NOT_ACTORS]
+    return [importlib.import_module(f"{package}.{name}") for name in names]

@@ -13,6 +13,7 @@ import pytest
 import structlog.testing
 from aiohttp import ClientSession
 
+import adapters.tools
 from actors.wiring import compose, parts
 from actors.wiring.discovery import load_tools
 from adapters import toolbox
@@ -374,3 +375,22 @@ async def test_a_run_reads_the_web(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     assert b"hush" not in everything
     assert "/secret" not in [request.path for request in there.asked]
+
+
+LATER = """
+from core.tools import ToolContext, tool
+
+
+@tool(effect="pure")
+async def added_later(ctx: ToolContext) -> str:
+    '''Do nothing.'''
+    return ""
+"""
+
+
+def test_a_folder_that_is_added_later_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of a folder are listed once, and those of one more are no part of that."""
+    assert "added_later" not in {tool.name for tool in load_tools()}
+    (tmp_path / "added_later.py").write_text(LATER)
+    monkeypatch.setattr("adapters.tools.__path__", [*adapters.tools.__path__, str(tmp_path)])
+    assert "added_later" in {tool.name for tool in load_tools()}
