@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from core.errors import Invalid
-from core.events import Record
+from core.events import Aggregate, Record
 from core.replay.exports import pins
 from core.replay.exports.archive import Archive
 from core.replay.exports.archives import Archives
@@ -44,16 +44,14 @@ def test_it_is_decided_as_it_was_pinned(path: Path, tmp_path: Path) -> None:
 """The test of a folder of pins."""
 
 
-async def packed(
-    reader: Reader, records: Sequence[Record], name: str, options: Options, *, until: int | None = None
-) -> Packed:
-    """Pins the last run up to a sequence, as `sika log pin` does, as an archive of the files that it writes.
+async def packed(reader: Reader, root: Aggregate, records: Sequence[Record], name: str, options: Options) -> Packed:
+    """Pins events (`pins.records_to_pin`), as `sika log pin` does, as an archive of the files that it writes.
 
-    `records`: of the thread, whole. Raises `NotFound` and `Invalid`.
+    Raises `Invalid`.
     """
     with TemporaryDirectory(prefix="sika-pin-") as folder:
-        draft, root = Path(folder) / f"{name}.jsonl", records[0].aggregate
-        await pins.pin(reader, root, records, draft, until=until, most=pins.MOST_BYTES)
+        draft = Path(folder) / f"{name}.jsonl"
+        await pins.pin(reader, root, records, draft, most=pins.MOST_BYTES)
         decided = await settle(draft, options)
         (draft.parent / TEST_FILE).write_text(TEST)
         return Packed(await anyio.to_thread.run_sync(pins.packed, draft.parent), decided)

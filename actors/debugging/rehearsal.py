@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio.lowlevel
 
 from core.errors import Unavailable
-from core.events import Json, Record
+from core.events import Aggregate, Json, Record
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source
-from core.runs.replay import Look, Read, ReplayJournal, Report
+from core.runs.replay import Look, Part, Read, ReplayJournal, Report, replay_part
 from core.runs.replay import replay as execute
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class Rehearsal:
         until: int | None = None,
         look: Look | None = None,
         run: str | None = None,
-        read: Read | None = None,
     ) -> Report:
-        """Replays a thread, or one of its runs, up to a sequence. `read`: reads it in place of the source.
-
-        Raises `NotFound`.
-        """
+        """Replays a thread, or one of its runs, up to a sequence. Raises `NotFound`."""
         both = self._lead.execute, self._subagents.execute
-        return await execute(read or self._source.read, thread_id, until, *both, look, run)
+        return await execute(self._source.read, thread_id, until, *both, look, run)
+
+    async def replay_part(self, read: Read, aggregate: Aggregate, part: Part, look: Look) -> Report:
+        """Replays a run of a thread. `read` reads the logs of its subagents."""
+        return await replay_part(read, aggregate, part, self._lead.execute, self._subagents.execute, look)
 
 
 async def yielding(_: ReplayJournal, record: Record, __: Json) -> Record:

@@ -49,7 +49,7 @@ from core.replay.recorded import RecordedLog, read_of
 from core.replay.source import Source
 from core.replay.whatif import results as whatif_results
 from core.replay.whatif.journal import SANDBOXED, SampleJournal
-from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Hold, Point, Result, Sample, fork_point
+from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
 from core.runs.journal import CallRef, Failed, Journal, Paused
 from core.thread.fold import fold
 from core.thread.state import ThreadState
@@ -57,6 +57,7 @@ from core.thread.usage import Price, price
 from core.tools import Effect
 
 if TYPE_CHECKING:
+    from core.log.reader import Hold
     from core.log.store import EventLog
 
 log = structlog.get_logger("sika.whatif")

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from core.replay.exports.pins import Packed
     from core.replay.fork import Forked
     from core.replay.whatif.running import Changes, Experiment
-    from core.runs.replay import Read, Report
+    from core.runs.replay import Part, Read, Report
 
 log = structlog.get_logger("sika.compose")
 
@@ -224,17 +224,17 @@ def _debugging(running: System, options: Options) -> dict[str, Any]:
         seen = await with_added(options, running.log)
         return await anyio.to_thread.run_sync(make)
 
-    async def replay_run(read: Read, thread_id: str, run: str) -> Report:
+    async def replay_run(read: Read, aggregate: Aggregate, part: Part) -> Report:
         from actors.debugging import rehearsal
 
         seen = await with_added(options, running.log)
         prepared = await anyio.to_thread.run_sync(rehearsal.Rehearsal, LogSource(running.log), seen, running.log)
-        return await prepared.replay(thread_id, None, rehearsal.yielding, run, read)
+        return await prepared.replay_part(read, aggregate, part, rehearsal.yielding)
 
-    async def pin(reader: Reader, records: Sequence[Record], name: str, until: int | None) -> Packed:
+    async def pin(reader: Reader, aggregate: Aggregate, records: Sequence[Record], name: str) -> Packed:
         from actors.debugging import pins
 
-        return await pins.packed(reader, records, name, options, until=until)
+        return await pins.packed(reader, aggregate, records, name, options)
 
     return {"fork": fork, "what_if": what_if, "replay": replay_run, "pin": pin}
 

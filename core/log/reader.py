@@ -52,6 +52,8 @@ HEARD = 20_000
 
 ReadAll = Callable[[Aggregate], Awaitable[Sequence[Record]]]
 """Reads all records of an aggregate."""
+Hold = Callable[[Record], None]
+"""Called with each event that is held. Raises an error of the caller's if they become too many."""
 
 
 class Read(Protocol):

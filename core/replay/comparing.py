@@ -19,7 +19,7 @@ from core.replay.queries import Compared, Side, moment_of
 from core.runs import prompts
 
 if TYPE_CHECKING:
-    from core.log.reader import ReadAll
+    from core.log.reader import Read
 
 PAUSE_EVERY = 1000
 """Events after which other tasks of the process go on."""
@@ -28,7 +28,7 @@ LONGEST = 20_000
 
 
 async def compare_pasts(
-    lefts: Past, left: Side, rights: Past, right: Side, prices: Prices, contents: ReadAll, spend: Spend
+    lefts: Past, left: Side, rights: Past, right: Side, prices: Prices, contents: Read, spend: Spend
 ) -> Compared:
     """Compares as `queries.compare` does. Of a run its own part of the log is read, and what it said is cut; what is
     different is found by hashes of the whole. `spend` is told the bytes that the answer takes.

@@ -23,6 +23,7 @@ from core.replay.moments import moment
 from core.replay.moments.models import RunModels
 from core.replay.money import Cost, Prices
 from core.replay.named import LAST_FAILED, aggregate_of, run_named
+from core.replay.recorded import read_of
 from core.replay.source import Source, records_of
 from core.replay.tree import Span, tree
 from core.runs import prompts
@@ -30,7 +31,7 @@ from core.thread.state import ThreadState
 from core.thread.values import next_nodes
 
 if TYPE_CHECKING:
-    from core.log.reader import ReadAll
+    from core.log.reader import Read, ReadAll
 
 PAGE_BYTES = 8 << 20
 """Bytes of events after which a page ends."""
@@ -273,13 +274,13 @@ def _causes(links: Sequence[Link]) -> list[Cause]:
     ]
 
 
-async def spans(read: ReadAll, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
+async def spans(source: Source, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
     """Returns the runs as trees of what took time, with those of subagents."""
-    return await tree(read, aggregate, prices)
+    return await tree(read_of(source), aggregate, prices)
 
 
 async def compare(
-    source: Source, left: Side, right: Side, prices: Prices | None = None, contents: ReadAll | None = None
+    source: Source, left: Side, right: Side, prices: Prices | None = None, contents: Read | None = None
 ) -> Compared:
     """Compares two moments of one thread as states, everything else step by step. `contents` reads what models got
     besides the conversation (default: `source`). Raises `NotFound` and `Invalid`.
@@ -292,7 +293,7 @@ async def compare(
         )
         return Compared((lefts, rights), None, changes)
     rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(left.steps(lefts, prices), right.steps(rights, prices)))
-    setups = await prompts.differences(contents or source.read, left.start(lefts), right.start(rights))
+    setups = await prompts.differences(contents or read_of(source), left.start(lefts), right.start(rights))
     return Compared((lefts, rights), rows, (), setups)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
-from core.log.reader import Read
 from core.replay.source import LogSource, Source
+
+if TYPE_CHECKING:
+    from core.log.reader import Read
 
 
 class RecordedLog:
@@ -23,7 +25,7 @@ class RecordedLog:
         self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
     ) -> AsyncGenerator[Record]:
         for record in await self._source.read(aggregate):
-            if record.seq > after and (upto is None or record.seq <= upto):
+            if (record.seq > after or not after) and (upto is None or record.seq <= upto):
                 yield record
 
     def unchanged_here(self, aggregate: Aggregate, checked: int, at_least: int) -> int:

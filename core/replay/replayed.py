@@ -32,10 +32,10 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replayed(
-    report: Report, records: Sequence[Record], run: str | None = None, prices: Prices | None = None
+    report: Report, thread_id: str, records: Sequence[Record], run: str, prices: Prices | None = None
 ) -> Replayed:
-    """Returns the result of a replay of a thread, or of one run of it. `records`: of the thread, whole."""
-    here = report.divergence is not None and report.differing == records[0].aggregate.id
+    """Returns the result of a replay of a run. `records`: all of the run."""
+    here = report.divergence is not None and report.differing == thread_id
     upto = report.seq if here else None
     steps = diffs.steps(records, run, prices)
     same = [step for step in steps if upto is None or step.seq < upto]

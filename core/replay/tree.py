@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -39,7 +40,7 @@ from core.replay.money import Cost, Meter, Prices
 from core.thread.messages import text_of
 
 if TYPE_CHECKING:
-    from core.log.reader import Read, ReadAll
+    from core.log.reader import Read
     from core.thread.state import Run
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
@@ -166,14 +167,13 @@ def _time(at: str) -> datetime:
     return datetime.fromisoformat(at)
 
 
-async def tree(
-    read: ReadAll, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST
-) -> list[Span]:
-    """Returns the runs of a log, oldest first, with those of their subagents."""
+async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST) -> list[Span]:
+    """Returns the runs of a log, oldest first, with those of their subagents. Holds them, and not the log."""
 
     async def records(log: Aggregate) -> AsyncIterator[Record]:
-        for record in await read(log):
-            yield Record(record.seq, record.raw, record.head)  # decoded for itself: a long log is not kept decoded
+        async with aclosing(read(log)) as stored:
+            async for record in stored:
+                yield Record(record.seq, record.raw, record.head)  # decoded for itself: a file's are kept, but plain
 
     return await _tree(records, _Builder(prices), aggregate, deepest)
 

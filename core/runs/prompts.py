@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import aclosing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from core.errors import Invalid
 from core.events import Aggregate, RunStarted, SetupErased, SetupRecorded
 
 if TYPE_CHECKING:
-    from core.log.reader import ReadAll
+    from core.log.reader import Read
 
 SETUP = "setup"
 """Kind of the logs with one content each."""
@@ -42,20 +43,31 @@ def logs_of(started: RunStarted) -> Iterator[Aggregate]:
         yield Aggregate(SETUP, sha256)
 
 
-async def content(read: ReadAll, sha256: str, thread: str = "") -> str | Missing:
-    """Returns a stored content of a run that works for `thread`. Raises `Invalid` if it does not match its hash."""
-    records = [*(await read(Aggregate(OF_THREAD, thread)) if thread else ()), *await read(Aggregate(SETUP, sha256))]
-    for event in (record.event for record in records):
-        if isinstance(event, SetupRecorded) and hashlib.sha256(event.content.encode()).hexdigest() == sha256:
-            return event.content
-    if any(record.aggregate.kind == SETUP for record in records):
+async def content(read: Read, sha256: str, thread: str = "") -> str | Missing:
+    """Returns a stored content of a run that works for `thread`, and holds no other one. Raises `Invalid` if it does
+    not match its hash.
+    """
+    logs = [Aggregate(OF_THREAD, thread)] if thread else []
+    mismatched = erased = False
+    for log in (*logs, Aggregate(SETUP, sha256)):
+        async with aclosing(read(log)) as records:
+            async for record in records:
+                event, mismatched = record.event, mismatched or log.kind == SETUP
+                if isinstance(event, SetupRecorded) and _sha256(event.content) == sha256:
+                    return event.content
+                erased = erased or isinstance(event, SetupErased)
+    if mismatched:
         raise Invalid(f"{SETUP} {sha256}: the content does not match its hash")
-    if any(isinstance(record.event, SetupErased) for record in records):
+    if erased:
         return Missing("it was erased, with its thread or with earlier events of it")
     return Missing("it is not in the log, or not in the file")
 
 
-async def sent(read: ReadAll, started: RunStarted) -> dict[str, str]:
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def sent(read: Read, started: RunStarted) -> dict[str, str]:
     """Returns the recorded contents of a run that are there, by part. Raises `Invalid`."""
     contents = {part: await content(read, started.setup[part], started.setup_thread) for part in _parts(started)}
     return {part: text for part, text in contents.items() if isinstance(text, str)}
@@ -69,7 +81,7 @@ class Difference(NamedTuple):
     after: str | Missing
 
 
-async def differences(read: ReadAll, left: RunStarted | None, right: RunStarted | None) -> list[Difference]:
+async def differences(read: Read, left: RunStarted | None, right: RunStarted | None) -> list[Difference]:
     """Returns the contents that two runs do not share. Raises `Invalid`."""
     if left is None or right is None:
         return []

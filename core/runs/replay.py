@@ -8,8 +8,9 @@ not one (its hash is reported by the run), a changed tool, policy or order is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -44,11 +45,14 @@ from core.policy import REFUSED
 from core.runs.intake import RUNS_BY
 from core.runs.journal import Paused, outcome_of
 from core.runs.previews import Previewer
-from core.thread.fold import fold
+from core.thread.fold import Folding, fold
 from core.thread.ownership import missing
 from core.thread.state import ThreadState
 from core.thread.values import unanswered
 from core.tools import Effect
+
+if TYPE_CHECKING:
+    from core.log import reader as log_reader
 
 Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 E = TypeVar("E", bound=Event)
@@ -300,6 +304,41 @@ class ReplayJournal:
         return f"{self._last.seq} {self._last.type}" if self._last else "the start"
 
 
+class Part(NamedTuple):
+    """A run of a log that nobody holds. `state`: the thread after its start; `records`: those of the run after that."""
+
+    run: str
+    state: ThreadState
+    started: RunStarted
+    records: list[Record]
+
+
+async def part_of(read: log_reader.Read, aggregate: Aggregate, run: str, hold: log_reader.Hold) -> Part | None:
+    """Returns a run of a log, in one pass; None if it did not start. `hold` is called with each of its events."""
+    folding, started, records = Folding(), None, list[Record]()
+    async with aclosing(read(aggregate)) as stored:
+        async for record in stored:
+            if record.run == run:
+                hold(record)
+            if started is None:
+                folding.apply(record)
+                if record.run == run and isinstance(record.event, RunStarted) and record.event.attempt == 1:
+                    started = record.event
+            elif record.run == run:
+                records.append(record)
+    return None if started is None else Part(run, folding.state, started, records)
+
+
+async def replay_part(
+    read: Read, aggregate: Aggregate, part: Part, execute: Execute, of_subagents: Execute, look: Look | None = None
+) -> Report:
+    """Replays one run of a thread, as `replay` does. `read` reads the logs of its subagents."""
+    report = Report()
+    await _replay_run(_journal(aggregate, part, look), part.records, execute, report)
+    await _replay_subagents(read, _called(part.records), of_subagents, report, look)
+    return report
+
+
 async def replay(
     read: Read,
     thread_id: str,
@@ -314,10 +353,17 @@ async def replay(
     """
     report = Report()
     subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look, run)
-    while subagents and of_subagents is not None and report.divergence is None:
-        aggregate = Aggregate(SUBAGENT, subagents.pop(0))
-        subagents += await _replay(read, aggregate, None, of_subagents, report, look)
+    if of_subagents is not None:
+        await _replay_subagents(read, subagents, of_subagents, report, look)
     return report
+
+
+async def _replay_subagents(
+    read: Read, subagents: list[str], execute: Execute, report: Report, look: Look | None
+) -> None:
+    while subagents and report.divergence is None:
+        aggregate = Aggregate(SUBAGENT, subagents.pop(0))
+        subagents += await _replay(read, aggregate, None, execute, report, look)
 
 
 async def _replay(
@@ -343,12 +389,20 @@ async def _replay(
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
-            journal = ReplayJournal(aggregate.id, record.run, state, following, record.event, look)
-            await _replay_run(journal, following, execute, report)
+            part = Part(record.run, state, record.event, following)
+            await _replay_run(_journal(aggregate, part, look), following, execute, report)
             if report.divergence:
                 break
-    called = (record for record in records if run in (None, record.run))
-    return [record.event.subagent for record in called if isinstance(record.event, SubagentStarted)]
+    return _called(record for record in records if run in (None, record.run))
+
+
+def _journal(aggregate: Aggregate, part: Part, look: Look | None) -> ReplayJournal:
+    return ReplayJournal(aggregate.id, part.run, part.state, part.records, part.started, look)
+
+
+def _called(records: Iterable[Record]) -> list[str]:
+    """Returns the subagents that runs called."""
+    return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
 
 
 async def _replay_run(journal: ReplayJournal, records: Sequence[Record], execute: Execute, report: Report) -> None:

@@ -18,16 +18,18 @@ from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
 from core.errors import NotFound
 from core.ids import safe_id
-from core.replay.causes import find
 from core.replay.exports import pins, shared
 from core.replay.exports.exporting import LogReader
 from core.replay.exports.pins import Difference, decision
+from core.replay.moments.places import record_at
 from core.replay.named import aggregate_of
-from core.replay.source import LogSource, records_of
+from core.replay.recorded import read_of
+from core.replay.source import LogSource
 
 if TYPE_CHECKING:
     from actors.wiring.options import Options
     from core.replay.exports.exporting import Reader
+    from core.replay.source import Source
 
 PINNED = "tests/golden/pinned"
 MOST = 300
@@ -70,10 +72,11 @@ async def run(arguments: argparse.Namespace) -> int:
 async def _draft(folder: Path, arguments: argparse.Namespace) -> tuple[Path, int]:
     """Writes a pin into a folder. Returns its path and its size in bytes."""
     reader: Reader
+    source: Source
     async with AsyncExitStack() as opened:
         if file := file_of(arguments.thread):
             archive = await open_file(file[0], opened)
-            reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
+            source, reader, aggregate = archive, archive, archive.root
         else:
             from actors.wiring import compose
 
@@ -81,11 +84,12 @@ async def _draft(folder: Path, arguments: argparse.Namespace) -> tuple[Path, int
             system = await opened.enter_async_context(compose.attach(options))
             source, reader = LogSource(system.log, options.home), LogReader(system.log)
             aggregate = await aggregate_of(source, arguments.thread)
-            records = await records_of(source, aggregate)
-        until = find(records, arguments.until, aggregate).seq if arguments.until else None
+        read = read_of(source)
+        until = (await record_at(read, aggregate, arguments.until)).seq if arguments.until else None
+        records = await pins.records_to_pin(read, aggregate, until)
         path = folder / f"{safe_id(arguments.name or aggregate.id, 'name')}.jsonl"
         most = None if arguments.big else pins.MOST_BYTES
-        return path, await pins.pin(reader, aggregate, records, path, until=until, most=most)
+        return path, await pins.pin(reader, aggregate, records, path, most=most)
 
 
 def _options(folder: Path, arguments: argparse.Namespace) -> Options:

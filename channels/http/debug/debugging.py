@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -216,8 +215,8 @@ async def get_diff(
     readable = Readable(owned)
     pasts = await readable.past(owned.id), await readable.past(second.thread)
     async with call.live.reading.whole() as whole:
-        contents = partial(readable.contents, whole)
-        compared = await compare_pasts(pasts[0], first, pasts[1], second, prices(call), contents, whole.spend)
+        taken = pasts[0], first, pasts[1], second
+        compared = await compare_pasts(*taken, prices(call), readable.read, whole.spend)
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
@@ -228,8 +227,8 @@ async def get_prompt(call: Call, visible: VisibleLog, *, at: Annotated[Place, Pl
     tools, the parameters and the messages, and what changed since the call before in the thread.
     """
     record = await places.record_at(visible.read, thread(visible.id), at)
-    async with call.live.reading.whole() as whole:
-        return await requests.sent_at(visible.read, partial(Readable(visible).contents, whole), visible.at, record)
+    async with call.live.reading.whole():
+        return await requests.sent_at(visible.read, Readable(visible).read, visible.at, record)
 
 
 @ROUTES("GET", "/shares/{token}/log/files", "threads:read", tag="shares")

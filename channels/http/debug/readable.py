@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from channels.http.endpoints.call import OwnedLog
-from channels.http.server.reading import Whole
 from core.events import Aggregate, Record
 from core.replay.moments.past import Past
 from core.replay.moments.places import record_at
@@ -57,7 +56,3 @@ class Readable:
             return await call.live.moments.at(thread_id, now, seq)
 
         return Past(self._log.read, thread_id, now, at)
-
-    async def contents(self, whole: Whole, aggregate: Aggregate) -> Sequence[Record]:
-        """Returns all events of a log of what models got, which is short. Raises `HttpError` (413)."""
-        return await whole.read(aggregate) if await self._log.may_see(aggregate) else ()

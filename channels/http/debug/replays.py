@@ -12,15 +12,17 @@ import msgspec
 from aiohttp import web
 
 from channels.http.debug.debugging import prices
-from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.debug.readable import Readable
+from channels.http.endpoints.call import Call, OwnedLog
 from channels.http.endpoints.endpoint import Routes
 from channels.http.server.routes import API
 from core.errors import Refused, Unavailable
-from core.events import thread
+from core.events import Record, thread
 from core.ids import safe_id
-from core.replay import queries
 from core.replay.exports.exporting import LogReader
+from core.replay.exports.pins import records_to_pin
 from core.replay.replayed import Replayed, replayed
+from core.runs.replay import Report, part_of
 
 DEADLINE_SECONDS = 60.0
 """Timeout of a replay. `sika log replay` has none."""
@@ -34,24 +36,30 @@ Run = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/replay", "threads:read", errors=(404, 409, 413))
-async def get_replay(call: Call, owned: OwnedThread, *, run: Annotated[Run, RunText]) -> Replayed:
+async def get_replay(call: Call, owned: OwnedLog, *, run: Annotated[Run, RunText]) -> Replayed:
     """Execute a recorded run again on its recorded outcomes, with the policies and the configuration of today, and
     compare the two. No model and no tool is asked, and nothing is written.
     """
     if call.services.replay is None:
         raise Refused("this process replays nothing")
+    aggregate = thread(owned.id)
     async with call.live.reading.whole() as whole:
-        records = await whole.read(thread(owned.id))
-        run_id = queries.run_of(records, run)
+        run_id, records = await _run_id(owned, run), list[Record]()
+
+        def hold(record: Record) -> None:
+            whole.hold(record)
+            records.append(record)
+
+        part = await part_of(owned.read, aggregate, run_id, hold)
         async with _in_time():
-            report = await call.services.replay(whole.read, owned.id, run_id)
-        return await anyio.to_thread.run_sync(replayed, report, records, run_id, prices(call))
+            report = await call.services.replay(whole.read, aggregate, part) if part else Report()
+        return await anyio.to_thread.run_sync(replayed, report, owned.id, records, run_id, prices(call))
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/pin", "threads:export", errors=(404, 409, 413, 422))
 async def get_pin(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     run: Annotated[Run, RunText],
     name: Annotated[str, msgspec.Meta(max_length=64), "The name of the test; by default the id of the thread"] = "",
@@ -64,19 +72,21 @@ async def get_pin(
     if call.services.pin is None:
         raise Refused("this process pins nothing")
     name = safe_id(name or owned.id, "name")
+    aggregate = thread(owned.id)
     async with call.live.reading.whole() as whole:
-        records = await whole.read(thread(owned.id))
-        run_id = queries.run_of(records, run)
-        runs = queries.runs_of(records)
-        later = runs[runs.index(run_id) + 1 :]  # one of them may wait while the run is at work
-        upto = [record for record in records if record.run not in later]
-        end = max(record.seq for record in upto if record.run == run_id)
+        run_id = await _run_id(owned, run)
+        records = await records_to_pin(owned.read, aggregate, run=run_id, hold=whole.hold)
         async with _in_time():
             reader = LogReader(call.services.log, call.live.reading.read)
-            pin = await call.services.pin(reader, upto, name, end)
+            pin = await call.services.pin(reader, aggregate, records, name)
     decided = "as-recorded" if pin.difference is None else "otherwise"
     headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', DECIDED: decided}
     return web.Response(body=pin.data, content_type=ZIP, headers={**headers, "Cache-Control": "private, no-store"})
+
+
+async def _run_id(owned: OwnedLog, name: str) -> str:
+    """Returns the id of a run by its name. Raises `NotFound` and `Invalid`."""
+    return (await (await Readable(owned).past(owned.id)).run_named(name)).id
 
 
 @asynccontextmanager

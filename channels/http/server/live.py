@@ -38,7 +38,7 @@ from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake
 from core.runs.previews import Pump
-from core.runs.replay import Read, Report
+from core.runs.replay import Part, Read, Report
 from core.runtime.admission import Load
 from core.runtime.readiness import Finding, Missing
 from core.runtime.system import System
@@ -153,10 +153,10 @@ class Services:
     """Makes a thread of another one up to an event, under an id; None in a process without the actors' parts."""
     what_if: Callable[[Changes, bool], Awaitable[Experiment]] | None = None
     """Returns a what-if under changed conditions, and whether effects are allowed; None as above."""
-    replay: Callable[[Read, str, str], Awaitable[Report]] | None = None
+    replay: Callable[[Read, Aggregate, Part], Awaitable[Report]] | None = None
     """Replays a run of a thread, and asks nobody; None as above."""
-    pin: Callable[[Reader, Sequence[Record], str, int | None], Awaitable[Packed]] | None = None
-    """Pins the last run of a thread up to a sequence, under a name; None as above."""
+    pin: Callable[[Reader, Aggregate, Sequence[Record], str], Awaitable[Packed]] | None = None
+    """Pins events of a thread (`core.replay.exports.pins.records_to_pin`), under a name; None as above."""
     try_model: Callable[[Additions | Model], Awaitable[Trial]] | None = None
     """Calls a model, also one that is not configured yet; None in a process without the providers' libraries."""
     plugins: Sequence[Listed] = ()

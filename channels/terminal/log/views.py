@@ -24,6 +24,7 @@ from core.replay.moments import moment
 from core.replay.money import Prices
 from core.replay.named import aggregate_of
 from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
+from core.replay.recorded import read_of
 from core.replay.source import LogSource, Source
 from core.replay.undecoded import problem_of
 from core.thread.fold import fold
@@ -232,7 +233,7 @@ async def tree(
     prices: Prices | None = None,
 ) -> None:
     """Writes the runs as trees of what took time."""
-    runs = await spans.tree(source.read, await aggregate_of(source, thread_id), prices)
+    runs = await spans.tree(read_of(source), await aggregate_of(source, thread_id), prices)
     if raw:
         write(_json(runs))
         return

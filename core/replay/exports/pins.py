@@ -11,8 +11,9 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 import msgspec
@@ -26,9 +27,12 @@ from core.replay.exports.format import FORMAT, WORKSPACE, Header
 from core.replay.exports.redact import Redaction
 from core.replay.exports.shared import Shared
 from core.runs.prompts import OF_THREAD, release
-from core.thread.fold import fold
+from core.thread.fold import Folding
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
+
+if TYPE_CHECKING:
+    from core.log.reader import Hold, Read
 
 MOST_BYTES = 256 * 1024
 """Limit of a pin, unless a bigger one is wanted (research debugging §4): it lies in a repository for ever."""
@@ -36,6 +40,10 @@ _EVENT_KEYS = frozenset(
     ("id", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "call_id", "duration_ms", "request")
 )
 """Fields of a step that are no decision."""
+
+
+def _free(_: Record) -> None:
+    """Bounds nothing."""
 
 
 class Expected(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,36 +100,75 @@ def mismatch(expected: Expected, difference: Difference | None) -> str:
     return ""
 
 
-def records_to_pin(records: Sequence[Record], until: int | None = None) -> list[Record]:
-    """Returns the last run up to an event, with the runs that paused for it, and what was before as one event.
+async def records_to_pin(
+    read: Read, root: Aggregate, until: int | None = None, *, run: str | None = None, hold: Hold = _free
+) -> list[Record]:
+    """Returns the last run up to an event (or `run`, to its end), with the runs that paused for it, and what was before
+    as one event. `hold` is called with each of them; no other one is held.
 
     Raises `NotFound` if there is no run.
     """
-    upto = [record for record in records if until is None or record.seq <= until]
-    requests = [record for record in upto if isinstance(record.event, RunRequested)]
-    if not requests:
-        raise NotFound("there is no run to pin")
-    first = len(requests) - 1
-    while first > 0 and _goes_on(requests[first].event):
+    runs = await _Runs.of(read, root, until)
+    last = runs.number(run)
+    first = last
+    while first > 0 and runs.requests[first].goes_on:
         first -= 1
-    if first == 0:
-        return upto
-    request, runs = requests[first], {record.run for record in requests[first:]}
-    starts = (record.seq for record in upto if isinstance(record.event, RunStarted) and record.run == request.run)
-    begun = next(starts, request.seq)  # it may have waited while another one was at work
-    before = [record for record in upto if record.run not in runs and record.seq < begun]
-    kept = [record for record in upto if record.run in runs or (record.run is None and record.seq > begun)]
-    return [_folded(before, request.seq), *kept]
+    pinned, later = ({one.run for one in part} for part in (runs.requests[first : last + 1], runs.requests[last + 1 :]))
+    request = runs.requests[first]
+    begun = request.begun or request.seq  # it may have waited while another one was at work
+    folding, before, kept = Folding(), None, list[Record]()
+    async with aclosing(read(root, upto=until if run is None else runs.requests[last].end)) as records:
+        async for record in records:
+            if record.run in later:
+                continue
+            if first == 0 or record.run in pinned or (record.run is None and record.seq > begun):
+                hold(record)
+                kept.append(record)
+            elif record.seq < begun:
+                folding.apply(record)
+                before = record
+    return [_folded(folding.state, before, request.seq), *kept] if before else kept
 
 
-def _goes_on(event: object) -> bool:
-    """Tells whether a run goes on from the pause of the one before."""
-    return isinstance(event, RunRequested) and event.input is None
+class _Request:
+    """A run of a log: the sequences of its request, its first start and its last event."""
+
+    def __init__(self, record: Record) -> None:
+        self.run, self.seq, self.begun, self.end = record.run, record.seq, 0, record.seq
+        self.goes_on = isinstance(record.event, RunRequested) and record.event.input is None
+        """Tells whether it goes on from the pause of the one before."""
 
 
-def _folded(before: Sequence[Record], upto: int) -> Record:
-    """Returns the state that events amount to, as one event in the place of the last of them before a sequence."""
-    state, last = fold(before), before[-1]
+class _Runs:
+    """The runs of a log, in the order of their requests."""
+
+    def __init__(self, requests: Sequence[_Request]) -> None:
+        self.requests = requests
+
+    @classmethod
+    async def of(cls, read: Read, root: Aggregate, until: int | None) -> _Runs:
+        requests = dict[str | None, _Request]()
+        async with aclosing(read(root, upto=until)) as records:
+            async for record in records:
+                if isinstance(record.event, RunRequested):
+                    requests[record.run] = _Request(record)
+                elif record.run in requests:
+                    request = requests[record.run]
+                    request.end = record.seq
+                    if isinstance(record.event, RunStarted):
+                        request.begun = request.begun or record.seq
+        return cls([*requests.values()])
+
+    def number(self, run: str | None) -> int:
+        """Returns the index of a run; None: of the last one. Raises `NotFound`."""
+        numbers = [number for number, request in enumerate(self.requests) if run in (None, request.run)]
+        if not numbers:
+            raise NotFound("there is no run to pin")
+        return numbers[-1]
+
+
+def _folded(state: ThreadState, last: Record, upto: int) -> Record:
+    """Returns a state as one event, in the place of the last of those that it amounts to before a sequence."""
     event = ThreadPruned(
         user=state.user, metadata=thread_metadata(state), created_at=state.created_at, values=_values(state)
     )
@@ -151,10 +198,8 @@ class _Kept:
         return await self._reader.body_of(record)
 
 
-async def pin(
-    reader: Reader, root: Aggregate, records: Sequence[Record], path: Path, *, until: int | None, most: int | None
-) -> int:
-    """Writes a pin; `records` are those of the thread, whole. `most`: limit in bytes. Returns its size.
+async def pin(reader: Reader, root: Aggregate, records: Sequence[Record], path: Path, *, most: int | None) -> int:
+    """Writes a pin of events (`records_to_pin`). `most`: limit in bytes. Returns its size.
 
     Raises `Invalid` if it is too big.
     """
@@ -169,7 +214,7 @@ async def pin(
     )
     shared = Shared(path, most)
     scope = Scope(redaction=Redaction(), blobs=True, shared=shared)
-    content = lines(_Kept(reader, root, records_to_pin(records, until)), header, scope)
+    content = lines(_Kept(reader, root, records), header, scope)
     size = await write(path, limited(content, most))
     await anyio.to_thread.run_sync(shared.write)
     return size

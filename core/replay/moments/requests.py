@@ -18,13 +18,14 @@ from core.errors import Invalid
 from core.events import Message, ModelCompleted, ModelFailed, Record, RunStarted
 from core.replay import causes
 from core.replay.causes import SEQUENCE
+from core.replay.recorded import read_of
 from core.replay.source import Source
 from core.runs import prompts
 from core.thread.fold import fold
 from core.thread.state import ThreadState
 
 if TYPE_CHECKING:
-    from core.log.reader import Read, ReadAll
+    from core.log.reader import Read
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -78,10 +79,10 @@ async def request_of(source: Source, records: Sequence[Record], place: str) -> R
         calls = (n for n, other in enumerate(records, 1) if isinstance(other.event, ModelCompleted | ModelFailed))
         raise Invalid(f"event {at + 1} is {record.type}; models were called in {', '.join(map(str, calls)) or 'none'}")
     starts = [other.event for other in records[:at] if other.run == record.run and isinstance(other.event, RunStarted)]
-    return await _request(source.read, starts[-1] if starts else None, fold(records[:at]), record)
+    return await _request(read_of(source), starts[-1] if starts else None, fold(records[:at]), record)
 
 
-async def sent_at(read: Read, contents: ReadAll, state_at: StateAt, record: Record) -> Sent:
+async def sent_at(read: Read, contents: Read, state_at: StateAt, record: Record) -> Sent:
     """Returns the request of the call that ended with `record`, and what changed since the one before. Reads the log at
     few places, and those of contents by `contents`. `state_at`: the thread after the last event up to a sequence.
 
@@ -128,7 +129,7 @@ async def _call_before(read: Read, state: ThreadState, record: Record) -> Record
     return None
 
 
-async def _request(read: ReadAll, start: RunStarted | None, state: ThreadState, record: Record) -> Request:
+async def _request(read: Read, start: RunStarted | None, state: ThreadState, record: Record) -> Request:
     """Returns the request of a call in a run that began with `start`; `state` is that before the call."""
     parts: dict[str, str] = {}
     missing: dict[str, str] = {}

@@ -25,13 +25,12 @@ from core.events import Aggregate, Json, Record, RunRequested, RunStarted, ToolC
 from core.files.workspace import FileChange
 from core.ids import uuid7
 from core.lifecycle import END_TYPES
-from core.log.reader import Read
+from core.log.reader import Hold, Read
 from core.replay.diff import Row
 from core.thread.fold import fold
 from core.thread.rewind import state_upto
 from core.thread.state import ThreadState
 
-Hold = Callable[[Record], None]
 ACTOR = "whatif"
 MOST_SAMPLES = 100
 Made = Literal["live", "recorded", "replaced", "blocked"]

@@ -36,6 +36,7 @@ from core.replay.exports.archive import Archive
 from core.replay.exports.exporting import LogReader, Scope, lines, write
 from core.replay.exports.format import FORMAT, Header
 from core.replay.exports.importing import restore
+from core.replay.recorded import read_of
 from core.replay.soundness import verify
 from core.replay.source import LogSource
 from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release, sent
@@ -71,7 +72,7 @@ async def test_what_a_model_gets_is_stored_once(tmp_path: Path) -> None:
         starts = [(await client.records(name, RunStarted))[-1].event for name in ("t1", "t2")]
         contents = await stored(log)
         assert isinstance(starts[0], RunStarted)
-        parts = await sent(LogSource(log).read, starts[0])
+        parts = await sent(log.read, starts[0])
     assert all(isinstance(start, RunStarted) and start.setup == starts[0].setup for start in starts)
     assert sorted(contents) == sorted(starts[0].setup.values()), "each is stored once, not once a run"
     assert starts[0].release == release() != ""
@@ -115,7 +116,7 @@ async def test_a_secret_is_not_in_a_content(tmp_path: Path) -> None:
         log = client.system.log
         [start] = await client.records("t1", RunStarted)
         assert isinstance(start.event, RunStarted)
-        parts = await sent(LogSource(log).read, start.event)
+        parts = await sent(log.read, start.event)
     entry = yaml.safe_load((tmp_path / "config.yaml").read_text())["models"][0]
     assert entry["base_url"] in parts["model"]
     assert entry["api_key"] not in parts["model"]
@@ -124,7 +125,7 @@ async def test_a_secret_is_not_in_a_content(tmp_path: Path) -> None:
 async def test_a_content_that_is_missing_or_changed(tmp_path: Path) -> None:
     async with site(tmp_path, {"m": [DONE]}) as (client, _):
         log = client.system.log
-        read = LogSource(log).read
+        read = log.read
         assert await content(read, "ab") == Missing("it is not in the log, or not in the file")
         forged = SetupRecorded(part="prompt", content="Obey.")
         await log.append(Aggregate(SETUP, "ab"), [forged], expected=0, actor="test")
@@ -149,7 +150,7 @@ async def test_a_prompt_with_something_of_the_user_is_erased_with_the_thread(tmp
         await client.said(await client.thread(), "Go", context=ON)
         await client.said(await client.thread("t2"), "Go", model="lead", context={"subagent_enabled": False})
         starts = [record.event for record in await everything(log) if isinstance(record.event, RunStarted)]
-        read = LogSource(log).read
+        read = log.read
         prompts = [(await sent(read, start))["prompt"] for start in starts]
         assert [("axolotls" in prompt, "honey" in prompt) for prompt in prompts] == [
             (True, False),
@@ -163,7 +164,7 @@ async def test_a_prompt_with_something_of_the_user_is_erased_with_the_thread(tmp
         await client.system.intake.erase("t1", by="ada")
 
         async def erased() -> bool:
-            return [record.type for record in await read(Aggregate(OF_THREAD, "t1"))] == ["setup.erased"]
+            return [record.type async for record in read(Aggregate(OF_THREAD, "t1"))] == ["setup.erased"]
 
         await wait_for(erased)
         assert await content(read, starts[0].setup["prompt"], "t1") == Missing(
@@ -199,13 +200,13 @@ async def test_a_personal_prompt_is_exported_and_imported_with_its_thread(tmp_pa
         await write(path, lines(LogReader(log), header, Scope()))
         archive = await Archive.open(path)
         [start] = [r.event for r in await archive.read(thread("t1")) if isinstance(r.event, RunStarted)]
-        assert "axolotls" in (await sent(archive.read, start))["prompt"]
+        assert "axolotls" in (await sent(read_of(archive), start))["prompt"]
         await restore(log, archive, thread="t9")
         archive.close()
         [copy] = [record.event for record in await client.records("t9", RunStarted)]
         assert isinstance(copy, RunStarted)
         assert copy.setup_thread == "t9"
-        assert "axolotls" in (await sent(LogSource(log).read, copy))["prompt"]
+        assert "axolotls" in (await sent(log.read, copy))["prompt"]
 
 
 async def everything(log: EventLog) -> list[Record]:
@@ -258,7 +259,7 @@ async def test_prompts_of_two_runs_are_compared_word_by_word(tmp_path: Path) -> 
         source = LogSource(log)
         [start] = await client.records("t1", RunStarted)
         assert isinstance(start.event, RunStarted)
-        parts = await sent(source.read, start.event)
+        parts = await sent(read_of(source), start.event)
         other = parts["prompt"].replace("Answer in the language", "Reply in the language")
         setup = await Setups(log).store("key", {"prompt": other}, None, "test")
         second = [

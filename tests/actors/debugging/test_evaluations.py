@@ -44,8 +44,8 @@ async def pinned(client: Client, home: Path, *names: str) -> list[dict[str, Any]
     reader, log = LogReader(client.system.log), client.system.log
     for name in names:
         await client.said(await client.thread(name), "Count the lines.", "m")
-        records = [record async for record in log.read(thread(name))]
-        await pins.pin(reader, thread(name), records, home / f"{name}.jsonl", until=None, most=None)
+        records = await pins.records_to_pin(log.read, thread(name))
+        await pins.pin(reader, thread(name), records, home / f"{name}.jsonl", most=None)
     return [{"pin": f"{name}.jsonl", "at": "start"} for name in names]
 
 

@@ -19,6 +19,7 @@ from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
 from core.replay.exports.archive import Archive
 from core.replay.exports.pins import expected
+from core.replay.recorded import read_of
 from core.runs.prompts import sent
 from tests.channels.terminal.test_share import file_of
 from tests.core.replay.recorded import configured, exported
@@ -125,7 +126,7 @@ def test_pins_share_what_models_got(tmp_path: Path) -> None:
         archive = await Archive.open(path)
         [start, *_] = [r.event for r in await archive.read(archive.root) if isinstance(r.event, RunStarted)]
         try:
-            return await sent(archive.read, start)
+            return await sent(read_of(archive), start)
         finally:
             archive.close()
 

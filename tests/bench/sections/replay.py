@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any
 
 from core.events import Aggregate, Record
-from core.log.reader import ReadAll
+from core.log.reader import Read, ReadAll
 from core.replay import causes, diff, tree
 from core.replay.moments import moment
 from tests.bench import giant
@@ -63,7 +63,7 @@ def _why(records: Sequence[Record]) -> Any:
 
 
 def _tree(records: Sequence[Record]) -> Any:
-    return asyncio.run(tree.tree(_reader(records), records[0].aggregate))
+    return asyncio.run(tree.tree(_stream(records), records[0].aggregate))
 
 
 def _diff(left: Sequence[Record], right: Sequence[Record]) -> Any:
@@ -73,6 +73,14 @@ def _diff(left: Sequence[Record], right: Sequence[Record]) -> Any:
 def _reader(records: Sequence[Record]) -> ReadAll:
     async def read(aggregate: Aggregate) -> Sequence[Record]:
         return records if aggregate == records[0].aggregate else ()
+
+    return read
+
+
+def _stream(records: Sequence[Record]) -> Read:
+    async def read(aggregate: Aggregate, **_: Any) -> AsyncGenerator[Record]:
+        for record in records if aggregate == records[0].aggregate else ():
+            yield record
 
     return read
 

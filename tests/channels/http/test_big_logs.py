@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,25 @@ import pytest
 
 import core.log.reader
 from actors.debugging.forks import fork_thread
-from channels.http.server.reading import WHOLE_BYTES
-from core.events import Aggregate, Event, ModelCompleted, Record, ThreadAnnotated, ToolCompleted, ToolRequested
+from channels.http.server.errors import HttpError
+from channels.http.server.reading import WHOLE_BYTES, Reading, Whole
+from core.events import (
+    Aggregate,
+    Event,
+    ModelCompleted,
+    Record,
+    SetupRecorded,
+    ThreadAnnotated,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.replay.exports.pins import records_to_pin
 from core.replay.source import LogSource
 from core.replay.whatif.running import Changes, fork_point
+from core.runs.prompts import OF_THREAD, content
+from core.runs.replay import part_of
 from core.runtime.system import System
+from core.thread.fold import fold
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai
 
@@ -108,28 +123,68 @@ async def test_questions_about_a_big_thread_hold_little_of_it(
 
 
 @pytest.mark.long
-async def test_a_fork_and_a_what_if_of_a_big_thread_hold_little_of_it(
+async def test_forks_what_ifs_pins_and_replays_of_a_big_thread_hold_little_of_it(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    thread = await big(api, worker, system)
-    tip = (await system.threads.load(thread)).seq
+    """A pin and a replay hold their run; one with more than the bound is refused where it is exceeded."""
+    thread = Aggregate("thread", await big(api, worker, system))
+    state = await system.threads.load(thread.id)
+    tip, (first, second) = state.seq, state.runs
     source, changes = LogSource(system.log), Changes(message="And now?")
 
     async def forked() -> None:
-        forked = await fork_thread(system.threads, source, tmp_path, Aggregate("thread", thread), tip, "fork")
+        forked = await fork_thread(system.threads, source, tmp_path, thread, tip, "fork")
         assert forked.new
 
     async def changed() -> None:
-        point = await fork_point(source.from_log, thread, tip, changes)
+        point = await fork_point(source.from_log, thread.id, tip, changes)
         assert (point.at, point.after, point.before) == (tip, [], [])
         assert point.state.messages[-1]["content"] == "again"
 
-    for work in (forked, changed):
+    async def pinned() -> None:
+        records = await records_to_pin(system.log.read, thread, run=second)
+        assert [record.type for record in records[:2]] == ["thread.pruned", "run.requested"]
+        assert fold(records).messages == state.messages
+
+    async def replayed() -> None:
+        part = await part_of(system.log.read, thread, second, lambda _: None)
+        assert part is not None
+        assert part.state.messages == state.messages[:-1]
+        assert [record.type for record in part.records] == ["model.completed", "run.completed"]
+
+    for work in (forked, changed, pinned, replayed):
         with measured(monkeypatch, work.__name__) as held:
             await asyncio.create_task(work())
             assert 0 < held.most <= MOST_BYTES, f"{work.__name__}: {held.most >> 20} MiB"
-    there, copy = await system.threads.load(thread), await system.threads.load("fork")
+    there, copy = await system.threads.load(thread.id), await system.threads.load("fork")
     assert [message["id"] for message in copy.messages] == [message["id"] for message in there.messages]
+    for run in (first, second):
+        wholes = [Whole(Reading(system.log)) for _ in range(2)]
+        pin = records_to_pin(system.log.read, thread, run=run, hold=wholes[0].hold)
+        for part in (pin, part_of(system.log.read, thread, run, wholes[1].hold)):
+            with pytest.raises(HttpError, match="more than the 64 MiB") if run == first else nullcontext():
+                await part
+
+
+@pytest.mark.long
+async def test_a_prompt_is_read_without_the_others_of_its_thread(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, tip = Aggregate(OF_THREAD, "t"), 0
+    for number in range(EVENTS):
+        text = f"{number}" + "y" * EVENT_BYTES
+        [record] = await system.log.append(
+            log, [SetupRecorded(part="prompt", content=text)], expected=tip, actor="test"
+        )
+        tip = record.seq
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+
+    async def found() -> None:
+        assert await content(system.log.read, sha256, "t") == text
+
+    with measured(monkeypatch, found.__name__) as held:
+        await asyncio.create_task(found())
+        assert 0 < held.most <= MOST_BYTES
 
 
 def _why(causes: Any) -> None:

@@ -41,6 +41,7 @@ from core.replay.exports.redact import Redaction
 from core.replay.find import Query, find, picked
 from core.replay.listing import threads_of_file
 from core.replay.moments import moment
+from core.replay.recorded import read_of
 from core.replay.source import LogSource, Source
 from core.replay.tree import shares, tree
 from core.replay.whatif.running import Changes
@@ -111,7 +112,7 @@ async def test_full_ordered_event_list_filter_search(file: Path) -> None:
 
 async def test_timeline_with_retries_and_parallel_branches(file: Path) -> None:
     async with opened(file) as source:
-        first, second = await tree(source.read, STORY)
+        first, second = await tree(read_of(source), STORY)
     assert {"answer", "call", "retry", "attempt", "run", "wait"} <= {span.kind for span in first.all()}
     [delegated] = [span for span in first.all() if span.subagent]
     assert [span.state for span in delegated.children] == ["success"], "the subagent, as a lane of its own"

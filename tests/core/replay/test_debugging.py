@@ -6,6 +6,7 @@ import pytest
 
 from channels.terminal.log import views as logs
 from core.events import RunStarted, thread
+from core.replay.recorded import read_of
 from core.runs.prompts import sent
 from tests.core.replay.recorded import Story
 
@@ -26,7 +27,7 @@ async def test_one_event_in_full() -> None:
 async def test_prompts_tools_and_parameters_of_a_run_are_there() -> None:
     story = Story()
     starts = [record.event for record in await story.read(STORY) if isinstance(record.event, RunStarted)]
-    parts = [await sent(story.read, start) for start in starts]
+    parts = [await sent(read_of(story), start) for start in starts]
     assert all({"prompt", "tools", "model"} == set(part) for part in parts)
     assert "bash" in parts[0]["tools"]
     assert starts[0].release

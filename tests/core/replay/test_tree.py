@@ -10,6 +10,7 @@ from channels.terminal.text import Style
 from core.config.settings import Pricing
 from core.events import thread
 from core.replay.money import together
+from core.replay.recorded import read_of
 from core.replay.tree import Span, lanes, shares, tree
 from tests.core.replay.recorded import Story
 
@@ -43,7 +44,7 @@ def test_an_open_run_has_none() -> None:
 async def test_lanes_and_money_of_the_recorded_thread() -> None:
     price = Pricing(input_per_million=1000.0, output_per_million=2000.0, currency="USD")
     prices = {"lead": price, "sub": msgspec.structs.replace(price, currency="EUR")}
-    first, second = await tree(Story().read, thread("story"), prices)
+    first, second = await tree(read_of(Story()), thread("story"), prices)
     names = [lane.name.partition(" ")[0] for lane in lanes(first)]
     assert names == ["lead", "general-purpose", "a"], "the lead, its subagent, and the person"
     own, subagent, person = (lane.spans for lane in lanes(first))
@@ -52,7 +53,7 @@ async def test_lanes_and_money_of_the_recorded_thread() -> None:
     assert [span.kind for span in person] == ["wait"]
     sums = {currency: round(amount, 6) for currency, amount in together(span.cost for span in first.all()).items()}
     assert sums == {"USD": 0.148, "EUR": 0.024}
-    assert not any(span.cost for run in await tree(Story().read, thread("story")) for span in run.all())
+    assert not any(span.cost for run in await tree(read_of(Story()), thread("story")) for span in run.all())
     lines = tree_lines(first, 1, Style())
     assert " · 0.148 USD + 0.024 EUR · " in lines[0]
     bars = [line.partition("▏")[2] for line in lines if "▏" in line]
