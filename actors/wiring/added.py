@@ -11,5 +11,9 @@ from core.models.added import AddedModels
 
 
 async def with_added(options: Options, log: EventLog) -> Options:
-    """Returns the options with the models that the log has beside the file. Raises `Unavailable`."""
+    """Returns the options with the models that the log has beside the file, unless they have such already. Raises
+    `Unavailable`.
+    """
+    if options.additions is not None:
+        return options
     return replace(options, additions=await AddedModels(log, Seal(options.home)).additions())

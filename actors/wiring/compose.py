@@ -234,7 +234,7 @@ def _debugging(running: System, options: Options) -> dict[str, Any]:
     async def pin(reader: Reader, aggregate: Aggregate, records: Sequence[Record], name: str) -> Packed:
         from actors.debugging import pins
 
-        return await pins.packed(reader, aggregate, records, name, options)
+        return await pins.packed(reader, aggregate, records, name, await with_added(options, running.log))
 
     return {"fork": fork, "what_if": what_if, "replay": replay_run, "pin": pin}
 
