@@ -176,6 +176,9 @@ class Router:
     async def _written(self, call: Call) -> None:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._runs.current(call)
+        if place and call.id("run") in place.state.runs:  # before a crash: a question that waits is that run's own
+            closed = [] if questions.pending(place.state) else await self._runs.close(call, place)
+            return await self._runs.run(call, call.turn.content, also=closed)
         question = next(iter(questions.pending(place.state)), None) if place else None
         shown = await self._runs.planned(call, plan_of(call.state, question)) if question else None
         mine = shown is None or may_decide(call, shown)

@@ -12,6 +12,7 @@ import pytest
 from actors.agent.policies.interaction.question_form import card, question_text
 from actors.chat import questions, router, runs
 from actors.chat.answers import plans
+from actors.chat.call import derived
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target
 from core.events import (
     ApprovalRequested,
@@ -19,6 +20,7 @@ from core.events import (
     Interrupt,
     ModelCompleted,
     RunCompleted,
+    RunOrigin,
     RunPaused,
     RunStarted,
     ToolCompleted,
@@ -84,6 +86,31 @@ async def test_an_approval_is_a_question_with_buttons(tmp_path: Path) -> None:
         assert [button.id for button in plan.buttons] == ["approve", "reject"]
         assert plan.text.startswith("Let me see.\n\nMay I do this? `bash`\n\nIt removes files.")
         assert "rm -r x" in plan.text
+
+
+async def test_a_message_that_is_routed_again_after_a_crash_leaves_its_own_question_open(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.answers(await office.hears("hello"))
+        request = (await office.requests(first))[0]
+        origin = RunOrigin("chat", office.place().id, "again")
+        request = msgspec.structs.replace(request, wanted=origin)
+        before = msgspec.structs.replace(first, run_id=derived(office.place().id, "again", "run"))
+        await office.stage.system.intake.request_run(
+            first.thread, before.run_id, request, user=first.user, actor="chat"
+        )
+        asked = [approval("bash")]
+        await office.does(
+            before,
+            RunStarted(attempt=1, worker="test", lease=1),
+            ModelCompleted(message=ai("a", "Let me see.", calls=[call("c-bash", "bash")])),
+            *asked,
+            RunPaused(next=["tools"], interrupts=[approvals.question(each) for each in asked]),
+        )
+        question = await office.plan()
+        assert question.question == "approval-bash"
+        assert (await office.outcome(await office.hears("tidy up", message="again"))).run_id == before.run_id
+        assert await office.plan() == question, "its buttons stay"
+        assert (await office.outcome(await office.presses(question, "approve"))).run_id
 
 
 @pytest.mark.parametrize(
