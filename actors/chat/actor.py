@@ -1,8 +1,8 @@
 """The conversations on chat platforms: messages become runs or are answered at once, and the ends of runs answers.
 
-Reading order: `turns.py` (messages that are answered together) → `call.py`, `router.py`, `runs.py` and `perform.py`
-(what becomes of a turn) → what they use: `access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`,
-`buttons.py`, `files.py` → `answers.py` (replies at the end of a run).
+Reading order: `turns.py` (messages that are answered together), `allowance.py` (how many of a person at once) →
+`call.py`, `router.py`, `runs.py` and `perform.py` (what becomes of a turn) → what they use: `access.py`, `place.py`,
+`session.py`, `commands.py`, `questions.py`, `buttons.py`, `files.py` → `answers.py` (replies at the end of a run).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from actors.chat import answers, questions
+from actors.chat.allowance import Allowance
 from actors.chat.answers import plan_id
 from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
@@ -61,9 +62,9 @@ class Send(msgspec.Struct, frozen=True, tag_field="op", tag="send"):
 class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     """Decides on the messages of a conversation in their order, and plans the replies.
 
-    Guarantees: each message becomes one thing, whoever dies; a run is answered once. A turn to which more may come, or
-    whose files are still being fetched, holds up the later ones of the same person, but for commands about the present
-    and answers by buttons.
+    Guarantees: each message becomes one thing, whoever dies; a run is answered once. A turn to which more may come,
+    whose files are still being fetched, or whose person has written too many (`Allowance`), holds up the later ones of
+    the same person, but for commands about the present and answers by buttons.
     """
 
     name = ACTOR
@@ -86,6 +87,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         self._threads = threads
         self._connections = Connections(log, actor=self.name)
         self._chats = chats
+        self._allowance = Allowance()
         self._accounts = Accounts(log, config.current, Seal(home))
         files = Files(home, Objects(log.bus), threads)
         self._router = Router(self._chats, config, threads, intake, files, log, standing)
@@ -100,7 +102,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
                 await self._answer(ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """Goes on with a turn that has waited for its files."""
+        """Goes on with a turn that has waited."""
         await self._work(aggregate, ctx)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,11 +120,17 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
                 pass
             elif sender in held:
                 continue
-            elif (ready := turn.ready_at(gather)) > datetime.fromisoformat(ctx.now()):
-                await ctx.wake_at(ready, turn.first.id, aggregate)
+            elif wait := self._wait(turn, gather, account, now := datetime.fromisoformat(ctx.now())):
+                await ctx.wake_at(now + wait, turn.first.id, aggregate)
                 held.add(sender)
                 continue
             await self._router.route(aggregate.id, account, turn, await self._chats.load(aggregate.id))
+
+    def _wait(self, turn: Turn, gather: timedelta, account: str, now: datetime) -> timedelta:
+        """Returns the time until a turn may begin; zero if that is now."""
+        if (wait := turn.ready_at(gather) - now) > timedelta():
+            return wait
+        return timedelta(seconds=self._allowance.wait(f"{account}/{turn.first.event.sender}", turn.first.id))
 
     def _gather(self, account: str) -> timedelta:
         settings = self._config.current().channels.account(account) or AccountSettings()

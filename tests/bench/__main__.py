@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     started, found = time.time(), dict[str, list[Row]]()
     page = options.deerflow_page.rstrip("/")
-    with Laboratory(quick=options.quick, deerflow_page=page, langgraph=options.langgraph) as lab:
+    with Laboratory(quick=options.quick, deerflow_page=page, langgraph=options.langgraph, crowd=options.crowd) as lab:
         try:
             for name, (title, section) in _sections(options).items():
                 found[name] = []
@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--deerflow-page", default="", metavar="URL", help="page beside DeerFlow's, started with next start"
     )
     parser.add_argument("--langgraph", type=Path, metavar="VENV", help="environment with langgraph dev, beside many")
+    parser.add_argument("--crowd", default="", metavar="WORD", help="of fairness only what has the word, as `bot`")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "bench.json", metavar="FILE")
     return parser
 

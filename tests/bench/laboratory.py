@@ -46,8 +46,10 @@ class Cell:
 class Laboratory:
     """Use it as a context manager: whatever it started ends with it, its files too."""
 
-    def __init__(self, *, quick: bool, deerflow_page: str = "", langgraph: Path | None = None) -> None:
+    def __init__(self, *, quick: bool, deerflow_page: str = "", langgraph: Path | None = None, crowd: str = "") -> None:
         self.quick = quick
+        self.crowd = crowd
+        """A word of the crowds of `fairness` that are measured; empty for all."""
         self.langgraph = langgraph
         """The environment with `langgraph dev`; None for the command on the path, if there is one."""
         self.deerflow_page = deerflow_page

@@ -66,8 +66,11 @@ def fairness(lab: Laboratory) -> Iterator[Row]:
     with ExitStack() as stack:
         url = stack.enter_context(processes.models(scripts=scripts))
         for what, opened in CROWDS.items():
-            lab.say(f"{sizes.one} runs of one {what}")
-            yield run(_compared(what, partial(opened, lab, url), sizes))
+            if lab.crowd in what:
+                lab.say(f"{sizes.one} {what}")
+                yield run(_compared(what, partial(opened, lab, url), sizes))
+    if lab.crowd:
+        return
     lab.say("two processes, of which one lags")
     yield run(_beside_a_late_one(lab, sizes))
 
