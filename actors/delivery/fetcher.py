@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from actors.delivery.outlet import FILE_SECONDS, Outlet, person
+from actors.delivery.pacing import Slots
 from core.actor import Actor, Context
 from core.chat.facts import KIND, Attachment, ChatFetched, ChatReceived, Fetched, key_of
 from core.chat.objects import Objects
@@ -27,20 +28,24 @@ PATIENCE_SECONDS = 45.0
 """Time after which a file is not tried again: a message waits 60 s for its files."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds after a failure before a file is tried again."""
-NOT_ADMITTED = "it was not fetched: its sender may not talk to the agent here"
+SLOTS = 64
+"""Files of an account that are fetched at the same time. Each is on the disk until it is on the bus: that many times
+`LARGEST_BYTES` at most."""
 AT_ONCE = 4
-"""Files of a message that are fetched at the same time."""
-
+"""Files of a message of these."""
+NOT_ADMITTED = "it was not fetched: its sender may not talk to the agent here"
 
 Admits = Callable[[ChatReceived, Conversation], Awaitable[bool]]
 """Tells whether a message is for the agent, and its sender may talk to it. Raises `Unavailable`."""
 
 
 class Fetcher(Actor[ChatReceived]):
-    """Puts the attachments of a message on the bus, and says which are there and what was wrong with the others."""
+    """Puts the attachments of a message on the bus, and says which are there and what was wrong with the others. People
+    have the slots in turn.
+    """
 
     kind = KIND
-    concurrency = 16
+    concurrency = 1000
 
     def __init__(self, outlet: Outlet, objects: Objects, passing: Path, admits: Admits) -> None:
         self.name = f"fetch-{outlet.account}"  # type: ignore[misc]  # one for each account
@@ -49,6 +54,7 @@ class Fetcher(Actor[ChatReceived]):
         self._objects = objects
         self._passing = passing
         self._admits = admits
+        self._slots = Slots(SLOTS)
 
     async def handle(self, event: ChatReceived, ctx: Context) -> None:
         key = key_of(event)
@@ -59,12 +65,14 @@ class Fetcher(Actor[ChatReceived]):
         if known is not None and (known.files is not None or known.outcome):
             return  # fetched before, or decided without its files: nobody waits for them
         files: list[Fetched | None] = [None] * len(event.attachments)
-        slots, admitted = anyio.CapacityLimiter(AT_ONCE), await self._admits(event, state)
+        at_once, admitted = anyio.CapacityLimiter(AT_ONCE), await self._admits(event, state)
 
         async def one(index: int, attachment: Attachment) -> None:
-            async with slots:
-                refused = Fetched(attachment.name, error=NOT_ADMITTED)
-                files[index] = await self._fetched(event, attachment, ctx) if admitted else refused
+            if not admitted:
+                files[index] = Fetched(attachment.name, error=NOT_ADMITTED)
+                return
+            async with at_once, self._slots.slot(event.sender):
+                files[index] = await self._fetched(event, attachment, ctx)
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:

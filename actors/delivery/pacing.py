@@ -5,15 +5,17 @@ after the last, no message is edited sooner than its interval after the last edi
 `group_per_minute` calls in a minute, the account makes no more than `per_second` in a second, and no chat is called
 before the pause has passed that the platform asked for. People have the account's calls in turn, so that three hundred
 answers to one do not hold up the answer to another. Of a person, and of people who had as many turns, edits give way to
-messages; they also wait while a message of their chat does, and leave a part of a group's minute to them. Signs that
-somebody is at work take what is left. Non-guarantees: pauses are not remembered over a restart.
+messages; they also wait while a message of their chat does, and leave a part of a group's minute to them. A fifth of
+the account's second is for people without a call in it, so that their first one does not wait until a second of others'
+is over. Signs that somebody is at work take what is left. Non-guarantees: pauses are not remembered over a restart.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -28,6 +30,8 @@ KEPT_CHATS = 1000
 """Chats above which those are forgotten to which nothing was sent for a minute."""
 EDITS_OF_4 = 3
 """Quarters of a group's calls in a minute that edits may take."""
+FIRST_CALLS = 5
+"""Part of the account's calls in a second that is for people who have had none in it: one of so many."""
 LOOK_SECONDS = 0.1
 """Interval in which an edit looks whether messages wait."""
 NEVER = float("-inf")
@@ -61,7 +65,9 @@ class Schedule:
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
         self._chats: dict[str, _Chat] = {}
-        self._calls: deque[float] = deque()
+        self._calls: deque[tuple[float, str]] = deque()
+        """The account's of the last second, with their shares."""
+        self._shares: Counter[str] = Counter()
 
     def chat(self, chat: str) -> _Chat:
         return self._chats.setdefault(chat, _Chat())
@@ -84,19 +90,36 @@ class Schedule:
             times.append(_room(known.recent, share, MINUTE, now))
         return max(0.0, max(times) - now)
 
-    def until_call(self, now: float) -> float:
-        """Returns the seconds until the account may make any call."""
-        if self.pace.per_second <= 0:
+    def until_call(self, now: float, share: str = "") -> float:
+        """Returns the seconds until the account may make a call for a share."""
+        limit = self.pace.per_second
+        if limit <= 0:
             return 0.0
-        return max(0.0, _room(self._calls, self.pace.per_second, SECOND, now) - now)
+        calls = self._recent(now)
+        if share in self._shares:
+            limit -= limit // FIRST_CALLS
+        return max(0.0, calls[-limit][0] + SECOND - now) if len(calls) >= limit else 0.0
+
+    def is_first(self, now: float, share: str) -> bool:
+        """Tells whether a call may be made that is the first one for a share within a second."""
+        return not self.until_call(now, share) and share not in self._shares
 
     def has_spare(self, now: float) -> bool:
         """Tells whether less than half of the account's calls in a second were made."""
-        _room(self._calls, 1, SECOND, now)
-        return self.pace.per_second <= 0 or len(self._calls) < self.pace.per_second / 2
+        return self.pace.per_second <= 0 or len(self._recent(now)) < self.pace.per_second / 2
 
-    def called(self, now: float) -> None:
-        self._calls.append(now)
+    def called(self, now: float, share: str = "") -> None:
+        self._recent(now).append((now, share))
+        self._shares[share] += 1
+
+    def _recent(self, now: float) -> deque[tuple[float, str]]:
+        """Returns the account's calls of the last second."""
+        while self._calls and self._calls[0][0] <= now - SECOND:
+            _, share = self._calls.popleft()
+            self._shares[share] -= 1
+            if not self._shares[share]:
+                del self._shares[share]
+        return self._calls
 
     def sent(self, chat: str, now: float) -> None:
         self._note(chat, now).sent = now
@@ -136,7 +159,7 @@ def _room(times: deque[float], limit: int, window: float, now: float) -> float:
 
 
 class _Waiting:
-    """A call that waits for the account's turn."""
+    """A call that waits for its turn."""
 
     __slots__ = ("edit", "passed", "share", "woken")
 
@@ -148,7 +171,7 @@ class _Waiting:
 
 
 class _Queue:
-    """The calls that wait for the account's turn, by share. The share is next that has had the fewest turns while it
+    """The calls that wait, by share. The share is next that has had the fewest turns while it
     had calls waiting, of several one with a message, of several the one whose call came first.
     """
 
@@ -179,14 +202,19 @@ class _Queue:
             if not any(calls):
                 del self._calls[call.share]
 
-    def pass_first(self) -> None:
-        """Lets the call pass whose turn it is. There must be one."""
-        share = min(self._calls, key=lambda share: (self._turns[share], not self._calls[share][0]))
+    def first(self, may: Callable[[str], bool] = lambda share: True) -> _Waiting | None:
+        """Returns the call whose turn it is, of the shares that may have one."""
+        shares = filter(may, self._calls)
+        share = min(shares, key=lambda share: (self._turns[share], not self._calls[share][0]), default=None)
+        if share is None:
+            return None
         messages, edits = self._calls[share]
-        call = (messages or edits)[0]
+        return (messages or edits)[0]
+
+    def let_pass(self, call: _Waiting) -> None:
         self.remove(call)
-        self._turn = self._turns[share]
-        self._turns[share] += 1
+        self._turn = max(self._turn, self._turns[call.share])
+        self._turns[call.share] += 1
         if len(self._turns) > KEPT_CHATS:
             self._turns = {s: turn for s, turn in self._turns.items() if turn > self._turn or s in self._calls}
         call.passed = True
@@ -197,6 +225,42 @@ class _Queue:
         for calls in self._calls.values():
             (calls[0] or calls[1])[0].woken.set()
             return
+
+
+class Slots:
+    """Slots for work that takes long, which people have in turn. Who has some leaves as many free, so that others find
+    one, however long the work of one person takes.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._free = total
+        self._taken: Counter[str] = Counter()
+        self._queue = _Queue()
+
+    @asynccontextmanager
+    async def slot(self, share: str) -> AsyncIterator[None]:
+        """Waits for a slot, and has it until the block ends."""
+        waiting = self._queue.put(share, edit=False)
+        try:
+            self._pass()
+            await waiting.woken.wait()
+            yield
+        finally:
+            self._queue.remove(waiting)
+            if waiting.passed:
+                self._free += 1
+                self._taken[share] -= 1
+                self._taken += Counter()  # forgets those that have none
+            self._pass()
+
+    def _pass(self) -> None:
+        while (waiting := self._queue.first(self._may)) is not None:
+            self._free -= 1
+            self._taken[waiting.share] += 1
+            self._queue.let_pass(waiting)
+
+    def _may(self, share: str) -> bool:
+        return self._taken[share] < self._free
 
 
 class Turns:
@@ -250,8 +314,10 @@ class Turns:
         self.schedule.chat(chat).edited[draft] = self._clock()
 
     async def call(self, share: str = "", *, edit: bool = False) -> None:
-        """Waits until the account may make a call, in the share's turn."""
+        """Waits until the account may make a call, in the share's turn. What is free for first calls needs none."""
         call = self._queue.put(share, edit=edit)
+        if self.schedule.is_first(self._clock(), share):
+            self._pass(call)
         try:
             while not call.passed:
                 if self._watched:
@@ -269,13 +335,17 @@ class Turns:
         self._watched = True
         try:
             while not call.passed:
-                if wait := self.schedule.until_call(self._clock()):
+                first = self._queue.first() or call
+                if wait := self.schedule.until_call(self._clock(), first.share):
                     await anyio.sleep(wait)
                 else:
-                    self.schedule.called(self._clock())
-                    self._queue.pass_first()
+                    self._pass(first)
         finally:
             self._watched = False
+
+    def _pass(self, call: _Waiting) -> None:
+        self.schedule.called(self._clock(), call.share)
+        self._queue.let_pass(call)
 
     def spare(self) -> bool:
         """Takes the turn for a call that can be left out. Returns whether there was one: others have half of it all."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -15,7 +17,7 @@ from core.chat.objects import Objects
 from core.config.load import ConfigSource
 from core.errors import NotFound
 from tests.actors.delivery.conftest import HERE, Side
-from tests.support.chat_platform import ACCOUNT, Fault, received, serving, store
+from tests.support.chat_platform import ACCOUNT, Fault, ScriptedPlatform, received, serving, store
 
 pytestmark = pytest.mark.anyio
 
@@ -110,3 +112,25 @@ async def test_files_are_fetched_once(side: Side) -> None:
     facts = [record.event for record in await side.facts() if isinstance(record.event, ChatFetched)]
     assert [fact.message for fact in facts] == ["1", "4"]
     assert [call.key for call in platform.made("fetch")] == ["f1", "f1", "f1"]
+
+
+async def test_many_files_of_one_do_not_hold_up_those_of_others(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the one's files ends before the other's is there."""
+    platform, release, fetch = store(), anyio.Event(), ScriptedPlatform.fetch
+    platform.attachments = {**{f"f{number}": b"1" for number in range(100)}, "other": b"2"}
+
+    async def held(self: ScriptedPlatform, attachment: Attachment, *about: Any) -> None:
+        if attachment.id != "other":
+            await release.wait()
+        await fetch(self, attachment, *about)
+
+    monkeypatch.setattr(ScriptedPlatform, "fetch", held)
+    async with serving(side.endpoint, side.home, platform):
+        await side.append(*(received(f"{number}", Attachment(f"f{number}", "a")) for number in range(100)))
+        await side.append(msgspec.structs.replace(received("other", Attachment("other", "b")), sender="U2"))
+        [file] = await fetched(side, "other")
+        assert file.object
+        assert sum(heard.files is not None for heard in (await side.state()).heard.values()) == 1
+        release.set()
+        state = await side.until(lambda state: all(heard.files is not None for heard in state.heard.values()))
+    assert [file.error for heard in state.heard.values() for file in heard.files or ()] == [""] * 101

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from actors.delivery import pacing
-from actors.delivery.pacing import MINUTE, SECOND, Later, Schedule, Turns
+from actors.delivery.pacing import MINUTE, SECOND, Later, Schedule, Slots, Turns
 from core.chat.port import Pace
 
 pytestmark = pytest.mark.anyio
@@ -231,3 +231,60 @@ async def test_calls_that_are_given_up_leave_the_others_their_turns(monkeypatch:
             scopes[number].cancel()
         await clock.run(lambda: len(order) == PACE.per_second + len(left[1::2]))
     assert sorted(order[PACE.per_second :]) == left[1::2]
+
+
+@pytest.mark.parametrize("how", ["edit", "send"])
+async def test_a_fifth_of_a_second_is_for_first_calls(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call for somebody does not wait at all while one person's calls fill the account's seconds; and these
+    do, as far as they may."""
+    clock, order = Clock(monkeypatch), list[tuple[str, float]]()
+    turns = Turns(PACE._replace(per_second=30), clock)
+
+    async def call(chat: str, share: str) -> None:
+        await (turns.send(chat, False, share) if how == "send" else turns.edit(chat, False, "d", share))
+        order.append((share, clock.now))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(call, f"c{number}", "one")
+        for other in range(3):
+            await clock.run(lambda other=other: len(order) >= 30 + 25 * other)  # type: ignore[misc]
+            began = clock.now
+            tasks.start_soon(call, f"other{other}", f"other{other}")
+            await clock.run(lambda other=other: order[-1][0] == f"other{other}")  # type: ignore[misc]
+            assert order[-1] == (f"other{other}", began)
+        await clock.run(lambda: len(order) == 103)
+    times = [at for _, at in order]
+    assert all(later - earlier >= 1.0 for earlier, later in zip(times, times[30:], strict=False))
+    assert [at for share, at in order if share == "one"][24 * 4 - 4] <= 3 * SECOND
+
+
+async def test_who_has_slots_leaves_as_many_free_and_waits_for_own_turns() -> None:
+    slots, working, release = Slots(8), list[str](), anyio.Event()
+
+    async def work(share: str) -> None:
+        async with slots.slot(share):
+            working.append(share)
+            await release.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for share, most in (("one", 4), ("two", 2), ("three", 1)):
+            for _ in range(100):
+                tasks.start_soon(work, share)
+            await anyio.wait_all_tasks_blocked()
+            assert working.count(share) == most
+        tasks.start_soon(work, "other")
+        await anyio.wait_all_tasks_blocked()
+        assert working[-1] == "other"
+        given_up = anyio.CancelScope()
+        with given_up:
+            given_up.cancel()
+            await work("other")
+        release.set()
+    assert {share: working.count(share) for share in ("one", "two", "three", "other")} == {
+        "one": 100,
+        "two": 100,
+        "three": 100,
+        "other": 1,
+    }
+    assert (slots._free, slots._taken) == (8, {})
