@@ -5,6 +5,7 @@ the answer stands there.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 
 import anyio
@@ -18,6 +19,8 @@ from core.chat.state import REMEMBERED
 
 TIMEOUT = 10.0
 """Timeout of a sign, in seconds: it is only decoration."""
+MOST = 4
+"""Signs of a person that wait. Who writes faster sees no more of them, and does not hold up those of others."""
 PAUSE = 0.1
 """Seconds after which it is tried again where there was no call to spare."""
 
@@ -48,6 +51,8 @@ class Signs(Actor[ChatReceived | ChatRouted]):
         self._awaits = awaits
         self._shown: FIFOCache[str, Target] = FIFOCache(REMEMBERED)
         """The signs of messages that were not routed yet, by conversation and key."""
+        self._waiting: Counter[str] = Counter()
+        """Signs that wait, by person."""
 
     async def handle(self, event: ChatReceived | ChatRouted, ctx: Context) -> None:
         conversation = ctx.record.aggregate.id
@@ -62,7 +67,14 @@ class Signs(Actor[ChatReceived | ChatRouted]):
         if heard is None or heard.outcome or not await self._awaits(event, state):
             return
         place = f"{conversation}/{key}"
+        if self._waiting[event.sender] >= MOST:
+            return
         self._shown[place] = event.target
-        with anyio.move_on_after(TIMEOUT):
-            while place in self._shown and not await sign(self._outlet, event.target, True):  # noqa: ASYNC110
-                await anyio.sleep(PAUSE)
+        self._waiting[event.sender] += 1
+        try:
+            with anyio.move_on_after(TIMEOUT):
+                while place in self._shown and not await sign(self._outlet, event.target, True):  # noqa: ASYNC110
+                    await anyio.sleep(PAUSE)
+        finally:
+            self._waiting[event.sender] -= 1
+            self._waiting += Counter()  # forgets those that have none

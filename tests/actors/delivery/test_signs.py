@@ -5,12 +5,13 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from core.chat.facts import ChatReceived, ChatRouted
+from actors.delivery import pacing, signs
+from core.chat.facts import ChatReceived, ChatRouted, Target
 from core.chat.state import Conversation
 from core.events import ModelCompleted, RunCompleted
 from tests.actors.delivery.conftest import HERE, Side
 from tests.actors.delivery.test_drafts import say, shows, typing, until
-from tests.support.chat_platform import serving, store
+from tests.support.chat_platform import QUICK, serving, store
 from tests.support.records import ai
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +57,17 @@ async def test_the_sign_leaves_when_the_answer_stands_there(side: Side) -> None:
         await until(lambda: platform.working[HERE.chat][-1] is False)
     assert platform.working[HERE.chat].count(False) == 1
     assert [call.method for call in platform.calls if call.method != "show"][-2:] == ["finish", "working"]
+
+
+async def test_who_writes_much_does_not_take_the_signs_of_others(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as many messages are looked at in one go as one person has written."""
+    monkeypatch.setattr(pacing, "SECOND", 0.1)
+    monkeypatch.setattr(signs.Signs, "concurrency", 8)
+    platform = store(pace=QUICK._replace(per_second=1))
+    flood, other = Target("flood"), Target("other")
+    async with serving(side.endpoint, side.home, platform):
+        many = [ChatReceived(message=f"m{number}", target=flood, sender="U1", text="hello") for number in range(40)]
+        await side.append(*many, target=flood)
+        await side.append(ChatReceived(message="m", target=other, sender="U2", text="hello"), target=other)
+        await until(lambda: platform.working["other"] == [True])
+    assert len(platform.working["flood"]) <= 10, "nor are all of its own shown"
