@@ -20,7 +20,8 @@ Pieces are coalesced: the first is sent at once (time to first token), later one
 in a busy process (`core.pace`), by one timer for all its runs.
 
 Previews of a run at work in this process are handed to its readers here as they are. NATS gets all of them, for readers
-elsewhere and for those that come later; from a busy process in bundles, `BUNDLE_SECONDS` later at most.
+elsewhere and for those that come later; from a busy process in bundles, `BUNDLE_SECONDS` later at most. The first piece
+of a message is sent at once.
 """
 
 from __future__ import annotations
@@ -275,8 +276,9 @@ class Pump:
         if run in self._here:
             for audience in self._audiences:
                 audience.hand(run, preview)
+        is_first = isinstance(preview, Preview) and not preview.offset
         bundles = bool(self._bundle) or self._sending.locked() or (self._timed and pace.seconds > 0)
-        if not bundles:
+        if is_first or not bundles:
             await self._send(run, raw)
             return
         self._bundle.append((run, raw))

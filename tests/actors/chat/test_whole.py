@@ -190,7 +190,7 @@ async def test_files_of_a_later_message_are_not_shown_to_a_queued_one(tmp_path: 
 
         await eventually(probe)
         ada.models.release("first")
-        await ada.hears(4)
+        await ada.hears(5)  # the notice of being at work and its change, and three answers
         state = await ada.state()
         assert state is not None
         asked = [str(message["content"]) for message in state.messages if message["type"] == "human"]
