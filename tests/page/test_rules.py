@@ -81,8 +81,8 @@ DIALOGS = {
 VIEWS = {"": ".try", "t": ".answer", "approvals": ".waiting-list article", "files": ".file-tree li"}
 VIEWS |= {"settings": ".settings-section form", "operate": ".operate-section .tiles"}
 VIEWS |= {"timeline": ".tl-row"}
-"""By the beginning of its address, what a view shows: all of them are opened by `test_views`. Those of packages
-(`added`) are opened by `test_added`."""
+"""By the beginning of its address, what a view shows: all of them are opened by `test_views`, as is what people share
+with others here (`shared`). Those of packages (`added`) are opened by `test_added`."""
 ROOMS = {"account/view.js": "SignIn", "approvals/view.js": "View", "chat/view.js": "Chat", "files/view.js": "View"}
 ROOMS |= {"share/view.js": "View", "added/view.js": "View"}
 """Modules of views: those of addresses, where people sign in, and the page at `/shared`."""
@@ -102,11 +102,9 @@ def test_no_dialog_is_forgotten() -> None:
 def test_no_view_is_forgotten() -> None:
     texts = sources()
     [table] = re.findall(r"const VIEWS = \{\n(.*?)\n\};", texts["main.js"], re.DOTALL)
-    assert [line.strip().split(":")[0].strip('"') for line in table.splitlines()] == [*VIEWS, "added"]
+    assert [line.strip().split(":")[0].strip('"') for line in table.splitlines()] == [*VIEWS, "shared", "added"]
     rooms = {name: re.findall(r"^export function ([A-Z]\w*)", text, re.MULTILINE) for name, text in texts.items()}
-    assert {name: views for name, views in rooms.items() if views and name.endswith("/view.js")} == {
-        name: [view] for name, view in ROOMS.items()
-    }
+    assert {name: views[0] for name, views in rooms.items() if views and name.endswith("/view.js")} == ROOMS
 
 
 class Walk:
@@ -134,10 +132,11 @@ class Walk:
         await self.look(name, "[role=menu]")
         await self.page.keyboard.press("Escape")
 
-    async def share(self) -> str:
-        """Makes an address in the dialog, which stays open."""
+    async def share(self, audience: str) -> str:
+        """Makes an address for people in the dialog, which stays open."""
         await self.tab.say("/share")
         await self.look("share", "dialog .card-actions")
+        await self.page.locator(f"dialog input[type=radio][value={audience}]").check()
         await self.press("dialog .card-actions .first")
         await self.look("address", "dialog .rows li")
         return await self.page.locator("dialog input[readonly]").input_value()
@@ -236,14 +235,17 @@ async def test_views(chromium: Browser, site: Site, person: Any, scheme: Scheme,
             await walk.go(f"{view}/{walk.thread}" if view in ("t", "files", "timeline") else view)
             await walk.look(view, selector)
         await walk.go(f"t/{walk.thread}")
-        address = await walk.share()
+        address = await walk.share("everybody")
         async with walking(chromium, site, scheme, language) as stranger:
             await stranger.page.goto(address)
             await stranger.look("shared", ".shared .answer")
             await walk.press("dialog .rows button")
             await expect(walk.page.locator("dialog .rows li")).to_have_count(0)
             await stranger.page.reload()
-            await stranger.look("revoked", ".shared.gone")
+            await stranger.look("revoked", ".gone")
+        await walk.go(f"t/{walk.thread}")
+        await walk.page.goto(await walk.share("accounts"))
+        await walk.look("shared with people here", ".answer")
 
 
 @looks
@@ -276,7 +278,7 @@ async def test_dialogs_menus_and_forms(
         await walk.press("[role=menuitem] >> nth=0")
         await walk.look("rename", "dialog input")
         await walk.page.keyboard.press("Escape")
-        await walk.share()
+        await walk.share("everybody")
         await walk.page.keyboard.press("Escape")
         await walk.page.hover(".person")
         await walk.press(".person .edit")

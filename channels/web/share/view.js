@@ -69,7 +69,7 @@ export function View({ token }) {
 /** @param {{source: Source, shared: ReturnType<typeof useShared>, children?: any}} props `children`: below the heading */
 export function Shared({ source, shared: { pages, problem, more }, children }) {
   const last = pages.at(-1);
-  if (problem) return html`<div class="card"><h1>${problem}</h1></div>`;
+  if (problem) return html`<div class="gone"><div class="card"><h1>${problem}</h1></div></div>`;
   if (!last) return html`<p class="quiet center">${t("loading")}</p>`;
   const [{ title, shared_at: at, files, shared_by: who }] = pages;
   return html`<div class="column">

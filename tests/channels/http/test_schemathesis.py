@@ -182,8 +182,18 @@ ONLY_REFUSING = {
     # No call waits for a person.
     "GET /api/threads/{thread_id}/approvals/{approval_id}",
     "POST /api/threads/{thread_id}/approvals/{approval_id}",
-    # No user has a skill, and no model gives a verdict on one.
+    # Without accounts nothing is shared with people who have one (test_shares_accounts).
+    "GET /api/shares/{token}",
+    "GET /api/shares/{token}/files/{path}",
+    "GET /api/shares/{token}/log/events",
+    "GET /api/shares/{token}/log/files",
+    "GET /api/shares/{token}/log/prompt",
+    "GET /api/shares/{token}/log/state",
+    "GET /api/shares/{token}/log/usage",
+    "GET /api/shares/{token}/log/why",
+    # No user has a skill, no model gives a verdict on one, and no address of one is guessed.
     "POST /api/skills/install",
+    "POST /api/skills/install/url",
     "POST /api/skills/upload",
     "PUT /api/skills/custom/{name}",
     "DELETE /api/skills/custom/{name}",
