@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -36,6 +37,23 @@ class PublicResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+@asynccontextmanager
+async def following(
+    session: aiohttp.ClientSession, url: URL, redirected: Callable[[URL, str], URL]
+) -> AsyncIterator[aiohttp.ClientResponse | None]:
+    """Yields the response to a GET behind its redirects, None behind more than `MAX_REDIRECTS`. `redirected` returns
+    where a URL's `Location` leads, and raises an error if nothing may be asked there.
+    """
+    for _ in range(MAX_REDIRECTS + 1):
+        async with session.get(url, allow_redirects=False) as response:
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or location is None:
+                yield response
+                return
+        url = redirected(url, location)
+    yield None
 
 
 class Poster:
@@ -80,24 +98,29 @@ class Downloads:
         that may not be connected to, leads to no file or to one beyond the limit of bytes, `Unavailable` if there is no
         response in time.
         """
+        where, host = "url", "the server"
+
+        def checked(url: str) -> URL:
+            nonlocal where, host
+            check_url(url, where, private=private, lifted_by=lifted_by)
+            host = URL(url).host or host
+            where = f"url: {host} redirects"
+            return URL(url)
+
+        def redirected(url: URL, location: str) -> URL:
+            return checked(str(url.join(URL(location))))
+
         connector = aiohttp.TCPConnector(resolver=None if private else PublicResolver())
-        host = "the server"
+        headers = {"User-Agent": "Sika", "Accept-Encoding": "identity"}
         try:
             async with (
                 asyncio.timeout(seconds),
-                aiohttp.ClientSession(connector=connector, auto_decompress=False) as session,
+                aiohttp.ClientSession(connector=connector, auto_decompress=False, headers=headers) as session,
+                following(session, checked(url), redirected) as response,
             ):
-                where = "url"
-                for _ in range(MAX_REDIRECTS + 1):
-                    check_url(url, where, private=private, lifted_by=lifted_by)
-                    host = URL(url).host or host
-                    headers = {"User-Agent": "Sika", "Accept-Encoding": "identity"}
-                    async with session.get(URL(url), allow_redirects=False, headers=headers) as response:
-                        location = response.headers.get("Location")
-                        if response.status not in _REDIRECTS or location is None:
-                            return await _body(response, write, limit)
-                        url, where = str(URL(url).join(URL(location))), f"url: {host} redirects"
-            raise Invalid(f"url: more than {MAX_REDIRECTS} redirects")
+                if response is None:
+                    raise Invalid(f"url: more than {MAX_REDIRECTS} redirects")
+                await _body(response, write, limit)
         except TimeoutError:
             raise Unavailable(f"{host} did not send the file within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:

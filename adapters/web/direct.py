@@ -15,7 +15,7 @@ from anyio import to_thread
 from yarl import URL
 
 from adapters.documents.local import LocalDocuments
-from adapters.egress import PublicResolver
+from adapters.egress import MAX_REDIRECTS, PublicResolver, following
 from adapters.web import address, page
 from adapters.web.api import read_at_most
 from adapters.web.ports import Page
@@ -26,7 +26,6 @@ MAX_BYTES = 4 << 20
 """Limit of bytes of a page; the rest is not read."""
 MAX_PDF = 32 << 20
 """Limit of bytes of a PDF, which cannot be read in part."""
-MAX_REDIRECTS = 5
 CONVERT_SECONDS = 20.0
 AT_ONCE = 2
 """Limit of concurrent conversions: they keep a processor busy."""
@@ -45,7 +44,6 @@ _TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|j
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w-]{1,40})", re.IGNORECASE)
 _ENCODINGS_OF_NAMES = ("idna", "punycode")
 """Encodings of Python that no page has: the time to decode them grows with the square of the text."""
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Direct:
@@ -87,15 +85,18 @@ class Direct:
 
     async def _get(self, target: URL) -> tuple[URL, str, Content]:
         """Returns the final URL of the page, its type, and its content."""
+
+        def redirected(url: URL, location: str) -> URL:
+            return address.parse(_redirected(url, location), private=self._private)
+
         connector = aiohttp.TCPConnector(resolver=None if self._private else PublicResolver())
-        async with aiohttp.ClientSession(connector=connector, headers=_HEADERS) as session:
-            for _ in range(MAX_REDIRECTS + 1):
-                async with session.get(target, allow_redirects=False) as response:
-                    location = response.headers.get("Location")
-                    if response.status not in _REDIRECTS or location is None:
-                        return target, *await _content(response)
-                target = address.parse(_redirected(target, location), private=self._private)
-        raise Unavailable(f"The page is behind more than {MAX_REDIRECTS} redirects. {_ELSE}")
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=_HEADERS) as session,
+            following(session, target, redirected) as response,
+        ):
+            if response is None:
+                raise Unavailable(f"The page is behind more than {MAX_REDIRECTS} redirects. {_ELSE}")
+            return response.real_url, *await _content(response)
 
     async def _read(self, html: str, url: str) -> Page:
         try:

@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from adapters import egress
 from adapters.web import direct
 from adapters.web.direct import Direct
 from adapters.web.ports import Page
@@ -116,7 +117,7 @@ async def test_redirects_in_a_circle(site: Site) -> None:
     site.say("/one", status=302, Location="/one")
     with pytest.raises(Unavailable, match="more than 5 redirects"):
         await read(site.at("public.test") + "/one")
-    assert len(site.asked) == direct.MAX_REDIRECTS + 1
+    assert len(site.asked) == egress.MAX_REDIRECTS + 1
 
 
 # --- addresses
