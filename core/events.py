@@ -285,7 +285,7 @@ class ThreadShared(Event, frozen=True):
     """Whether the arguments of tool calls are shown, too."""
     expires_at: str | None = None
     audience: Literal["everybody", "accounts"] = "everybody"
-    """Who may read it with the address: `accounts` are the people with an account on this server."""
+    """The people who may read it with the address: `accounts` are those with an account on this server."""
     events: int = 0
     """The last event that is shown, with all of the thread before it; 0: none."""
 

@@ -1,4 +1,4 @@
-"""How many messages of a person are taken at once: those beyond wait, so that nobody else's messages wait for them.
+"""Bound of the messages of a person that are taken at once: others wait, and nobody else's messages for them.
 
 Theory of operation
 -------------------

@@ -39,9 +39,11 @@ class Decisions:
         event = await here.hears("fred", "mend it")
         routed = await here.works(event)
         args = {"path": "/mnt/user-data/workspace/a.py", "old_str": "x = one\ny = 2", "new_str": "x = three\ny = 2"}
-        asked = ApprovalRequested(approval=f"a-{routed.run_id}", call_id="c", tool="str_replace", args=args, digest="d")
+        request = ApprovalRequested(
+            approval=f"a-{routed.run_id}", call_id="c", tool="str_replace", args=args, digest="d"
+        )
         answer = ModelCompleted(message=ai("m", "Let me see.", [call("c", "str_replace")]))
-        await here.does(routed, answer, asked, RunPaused(next=["tools"], interrupts=[approvals.question(asked)]))
+        await here.does(routed, answer, request, RunPaused(next=["tools"], interrupts=[approvals.question(request)]))
         shown = await here.shows("May I do this?", "fred")
         assert shown.index("a.py") < shown.index("-x = one") < shown.index("+x = three") < shown.index("y = 2")
         assert "old_str" not in shown

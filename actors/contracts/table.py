@@ -188,14 +188,14 @@ def parts(name: str, platform: Platform, source: ConfigSource, home: Path) -> Se
     def make_chat(system: Any) -> Chat:
         return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
 
-    made: list[Any] = []
+    deliveries: list[Any] = []
 
     def make_delivery(number: int) -> Callable[[Any], Any]:
         def make(system: Any) -> Any:
-            if not made:
+            if not deliveries:
                 gate = Gate(name, source, system.log, system.standing)
-                made.extend(delivery.actors(name, platform, system, home, gate.admits, awaits=gate.awaits))
-            return made[number]
+                deliveries.extend(delivery.actors(name, platform, system, home, gate.admits, awaits=gate.awaits))
+            return deliveries[number]
 
         return make
 

@@ -35,7 +35,8 @@ async def replay(
     """
     from actors.wiring.added import with_added
 
-    options = await with_added(options, log or cast("EventLog", RecordedLog(source)))
+    log = log or cast("EventLog", RecordedLog(source))
+    options = await with_added(options, log)
     return await Rehearsal(source, options, log).replay(thread_id, until, look, run)
 
 

@@ -73,9 +73,7 @@ class Adjusted(ConfigSource):
     def __init__(self, options: Options, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
         self._adjusted: tuple[Config | None, Config | None] = None, None
-        super().__init__(options.config)
-        if options.additions is not None:
-            self.extend(options.additions)
+        super().__init__(options.config, options.additions)
         self.current()
 
     def current(self) -> Config:

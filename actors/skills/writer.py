@@ -75,7 +75,7 @@ class Writer:
                 lifted_by="skills.allow_private",
             )
             take = partial(addresses.take, folder=download.folder)
-            return await self.install(user, staging / draft.name, take, address=addresses.shown(url))
+            return await self.install(user, staging / draft.name, take, address=addresses.without_query(url))
 
     async def install(
         self,

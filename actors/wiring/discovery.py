@@ -211,11 +211,11 @@ def _actor(cls: object) -> type[Actor[Any]]:
 
 
 def _modules(package: ModuleType) -> Sequence[ModuleType]:
-    return _listed(package.__name__, tuple(package.__path__))
+    return _modules_in(package.__name__, tuple(package.__path__))
 
 
 @functools.cache
-def _listed(package: str, folders: tuple[str, ...]) -> Sequence[ModuleType]:
+def _modules_in(package: str, folders: tuple[str, ...]) -> Sequence[ModuleType]:
     """Returns the modules in a package's folders. These are looked into once, and again when one more is there."""
     names = [info.name for info in pkgutil.iter_modules(folders) if info.name not in _NOT_ACTORS]
     return [importlib.import_module(f"{package}.{name}") for name in names]

@@ -38,7 +38,4 @@ class Options:
         """Returns the configuration, with the additions. Raises `Invalid`."""
         from core.config.load import ConfigSource
 
-        source = ConfigSource(self.config)
-        if self.additions is not None:
-            source.extend(self.additions)
-        return source
+        return ConfigSource(self.config, self.additions)

@@ -245,10 +245,10 @@ class ConfigSource:
     """The configuration as `config.yaml` and `.env` are now, inside `watched` as they were a moment ago. Files that
     break later change nothing but `problem`.
 
-    Raises `Invalid` if they are broken at the start: then there is nothing to fall back to.
+    Raises `Invalid` if they are broken at the start: then there is nothing to fall back to. `added`: see `extend`.
     """
 
-    def __init__(self, argument: str | Path | None = None) -> None:
+    def __init__(self, argument: str | Path | None = None, added: Additions | None = None) -> None:
         self._argument = argument
         self._path: Path | None = None
         self._stamps: tuple[_Stamp, _Stamp, _Stamp] | None = None
@@ -262,6 +262,8 @@ class ConfigSource:
         self._config = parse("")
         self._watched = False
         self._refresh()
+        if added is not None:
+            self.extend(added)
 
     @property
     def problem(self) -> str | None:

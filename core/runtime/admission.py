@@ -85,7 +85,7 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 By = Literal["number", "memory", "lag", "starts"]
-"""What may keep runs waiting: the configured number of runs, the memory, the late event loop, the start of others."""
+"""A bound that keeps runs waiting: the configured number of runs, memory, the late event loop, the start of others."""
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ def download_of(url: str) -> Download:
     raise Invalid(f"url: this is a page of GitHub; {EXPECTED}")
 
 
-def shown(url: str) -> str:
+def without_query(url: str) -> str:
     """Returns an address without its query, which may hold a secret."""
     return urlsplit(url)._replace(query="", fragment="").geturl()
 

@@ -7,7 +7,7 @@ to where, and whether it is revoked (`core/decisions/0047`, `0055`). Whatever is
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -35,7 +35,7 @@ Audience = Literal["everybody", "accounts"]
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What a token says: where to look, something that nobody can guess, and when it ends (Unix seconds)."""
+    """Content of a token: where to look, something that nobody can guess, and when it ends (Unix seconds)."""
 
     thread: str
     nonce: str
@@ -58,8 +58,8 @@ def thread_of(home: Path, token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What the token of the path opens for everybody. `NotFound` whatever is wrong with it, or with what it led to.
-    `user`: whose thread it is.
+    """A share that the token of the path opens for everybody. `NotFound` whatever is wrong with it, or with what it
+    led to. `user`: whose thread it is.
     """
 
     call: Call
@@ -78,7 +78,7 @@ class Address:
     async def opened(cls, call: Call) -> Self:
         token = call.request.match_info["token"]
         thread_id = await to_thread.run_sync(thread_of, call.services.home, token)
-        user, share = await shared(call, thread_id, lambda all_shares: shares.share_of(all_shares, token))
+        user, share = await shared(call, thread_id, lambda known: shares.share_of(known.values(), token))
         if share.fact.audience != cls.audience:
             raise NotFound(GONE)
         return cls(call, thread_id, user, share)
@@ -93,7 +93,7 @@ class Address:
 
 
 class AccountAddress(Address):
-    """What the token of the path opens for people with an account here. Without accounts it opens nothing."""
+    """A share that the token of the path opens for people with an account here. Without accounts it opens nothing."""
 
     audience: ClassVar[Audience] = "accounts"
 
@@ -104,12 +104,14 @@ class AccountAddress(Address):
         return await cls.opened(call)
 
 
-async def shared(call: Call, thread_id: str, choose: Callable[[Iterable[Share]], Share | None]) -> tuple[str, Share]:
-    """Returns the owner of a thread, and one of its shares. Raises `NotFound` if there is no such share (any more), and
-    for an owner who is disabled or gone.
+async def shared(
+    call: Call, thread_id: str, choose: Callable[[Mapping[str, Share]], Share | None]
+) -> tuple[str, Share]:
+    """Returns the owner of a thread, and one of its shares, which `choose` gets by id. Raises `NotFound` if there is no
+    such share (any more), and for an owner who is disabled or gone.
     """
     now = await call.services.threads.shared(thread_id)
-    share = choose(now.shares.values())
+    share = choose(now.shares)
     if share is None or await _locked(call, now.user):
         raise NotFound(GONE)
     return now.user, share

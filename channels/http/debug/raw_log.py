@@ -121,7 +121,7 @@ def _before_turn(state: ThreadState) -> int:
 
 
 async def _stream(call: Call, thread_id: str, log: _Log, follow: bool) -> web.StreamResponse:
-    outlet = Outlet(call.request, sse.CONTENT_TYPE, {sse.RHYTHM: f"{call.config.http.heartbeat_seconds:g}"})
+    outlet = Outlet(call.request, sse.CONTENT_TYPE, sse.rhythm(call.config.http))
     async with sse.sending(outlet, "log stream", thread=thread_id), call.live.follow(thread_id) as follower:
         with suppress(Stopping):  # clients go on after the last id
             batches = follower.since(log.begin, log.audible) if follow else follower.past(log.begin)

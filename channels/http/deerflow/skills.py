@@ -157,7 +157,7 @@ async def upload(call: Call) -> Uploaded:
     with trees.staged(call.services.home, call.user) as staging, closing(Draft(staging)) as draft:
         await receive_one(call.request, FIELD, draft, MOST_PACKED)
         name = str(await _ask(call, {"op": "install_staged", "staged": f"{staging.name}/{draft.name}"}))
-    return await _checked(call, name, f"Skill '{name}' installed successfully")
+    return await _installed(call, name, f"Skill '{name}' installed successfully")
 
 
 @ROUTES("POST", "/skills/install/url", _WRITE, errors=(400, 409, 503))
@@ -166,7 +166,7 @@ async def install_url(call: Call, body: UrlBody) -> Uploaded:
     on. The server connects to public addresses by https only, unless `skills.allow_private` is set.
     """
     name = str(await _ask(call, {"op": "install_url", "url": body.url}, FETCH_SECONDS))
-    return await _checked(call, name, f"Skill '{name}' installed successfully; it is off until you turn it on")
+    return await _installed(call, name, f"Skill '{name}' installed successfully; it is off until you turn it on")
 
 
 @ROUTES("GET", "/skills/custom", _READ)
@@ -233,7 +233,7 @@ async def switch(call: Call, name: str, body: SwitchBody) -> Skill:
     return _skill(await library.switch(call.user, skill, body.enabled, actor=ACTOR, by=call.user))
 
 
-async def _checked(call: Call, name: str, message: str) -> Uploaded:
+async def _installed(call: Call, name: str, message: str) -> Uploaded:
     """Returns the answer to an installation, with the verdict."""
     scope = await call.services.skills.scopes.load(scope_of(call.user))
     newest = next(iter(scope.versions.get(name, ())[-1:]), None)

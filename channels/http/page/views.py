@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from aiohttp import web
@@ -16,7 +15,6 @@ from channels.http.page.shares import copy_of
 from channels.http.server.errors import BadRequest, Forbidden
 from channels.http.server.routes import API
 from core.errors import NotFound
-from core.thread.state import Share
 
 ROUTES = Routes(mounts=API, tag="artifacts", public=True)
 
@@ -53,12 +51,8 @@ async def _of_thread(call: Call, view: view_links.View, path: str) -> Content:
 async def _of_share(call: Call, view: view_links.View, path: str) -> Content:
     """Opens a file of a share with people who have an account. Raises `NotFound`, also if it was revoked."""
     await _check(call, view)
-    _, share = await share_links.shared(call, view.thread, lambda all_shares: _by_id(all_shares, view.share))
+    _, share = await share_links.shared(call, view.thread, lambda known: known.get(view.share))
     return await to_thread.run_sync(copy_of, call.services.home, view.owner, view.thread, share, path)
-
-
-def _by_id(shares: Iterable[Share], share_id: str) -> Share | None:
-    return next((share for share in shares if share.fact.share == share_id), None)
 
 
 async def _check(call: Call, view: view_links.View) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from channels.http.server.live import Outlet
+from core.config.server import Http
 from core.errors import SikaError
 from core.events import Record
 from core.runs.follow import Batch, Beat, Item, Stopping
@@ -23,9 +24,6 @@ log = structlog.get_logger("sika.http")
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 HEARTBEAT = b": heartbeat\n\n"
-RHYTHM = "X-Heartbeat-Seconds"
-"""Header of a stream that is followed for ever: the interval of its heartbeats, from which a client knows how long a
-silence means that the connection is lost."""
 BATCH_BYTES = 256 * 1024
 """Bytes that are gathered for one write when more are ready."""
 PAUSE_EVERY = 50
@@ -54,6 +52,13 @@ class Frame(NamedTuple):
         event = f"event: {self.event}\n" if self.event else ""
         place = f"\nid: {self.id}\n\n" if self.id else "\n\n"
         return b"%bdata: %b%b" % (event.encode(), data, place.encode())
+
+
+def rhythm(http: Http) -> dict[str, str]:
+    """Returns the header of a stream that is followed for ever: the interval of its heartbeats, from which a client
+    knows how long a silence means that the connection is lost.
+    """
+    return {"X-Heartbeat-Seconds": f"{http.heartbeat_seconds:g}"}
 
 
 class Translator(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import Invalid
-from core.skills.address import Download, download_of, shown, take
+from core.skills.address import Download, download_of, take, without_query
 from tests.support.skills import archive, document
 
 HUB = "https://github.com/ada/tools"
@@ -38,7 +38,7 @@ def test_a_page_that_is_no_file_is_refused_with_what_to_give(path: str) -> None:
 
 
 def test_the_query_of_an_address_is_not_recorded() -> None:
-    assert shown("https://example.org/x.skill?key=hush#there") == "https://example.org/x.skill"
+    assert without_query("https://example.org/x.skill?key=hush#there") == "https://example.org/x.skill"
 
 
 REPOSITORY = archive(

@@ -38,8 +38,8 @@ async def follow(
     """
     if all_users and not call.principal.is_admin:
         raise Forbidden("all_users: only an administrator may follow everybody's threads")
-    rhythm = {sse.RHYTHM: f"{call.config.http.heartbeat_seconds:g}"}
-    outlet, user = Outlet(call.request, sse.CONTENT_TYPE, rhythm), None if all_users else call.user
+    outlet = Outlet(call.request, sse.CONTENT_TYPE, sse.rhythm(call.config.http))
+    user = None if all_users else call.user
     async with sse.sending(outlet, "news"):
         await _play(call, outlet, user, _sequence(last_event_id))
     return outlet.response
