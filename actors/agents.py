@@ -24,7 +24,7 @@ from core.user import agents
 from core.user.agents import Definition, Roster
 
 CREATED = "created_agent_name"
-"""Field of the state of a conversation that created an agent (contract runtime §6)."""
+"""Field of the state of a conversation that created an agent (DeerFlow's tool `setup_agent`)."""
 DEMO = "demo"
 
 Soul = Annotated[str, msgspec.Meta(max_length=100_000, pattern=r"\S")]

@@ -1,4 +1,4 @@
-"""Summarises a conversation on request (contract http §8.5)."""
+"""Summarises a conversation on request (DeerFlow's route `compact`)."""
 
 from __future__ import annotations
 

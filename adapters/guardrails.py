@@ -15,7 +15,7 @@ from core.ports.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider,
 _DEER_FLOW = {"deerflow.guardrails.builtin:AllowlistProvider": "adapters.guardrails:AllowList"}
 """Providers by their names in a DeerFlow configuration."""
 _FRAMEWORK = "deerflow"
-"""The framework of these calls for providers that support several (contract runtime §5.6)."""
+"""The framework of these calls for providers that support several (DeerFlow's middleware Guardrail)."""
 
 
 class AllowList:

@@ -351,7 +351,7 @@ class AgentActor(RunActor):
 
 
 def _traced_options(setup: RunSetup) -> Json:
-    """Returns the options of a run for its trace (contract runtime §1.1)."""
+    """Returns the options of a run for its trace, by DeerFlow's names."""
     agent, options = setup.agent, setup.options
     whitelist = options.skills if agent is None or agent.skills is None else agent.skills
     return {

@@ -1,4 +1,4 @@
-"""The answer of a run as a plan of delivery (contract channels §4). Pure functions."""
+"""The answer of a run as a plan of delivery (DeerFlow's dispatcher). Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands in chat: which text is one (contract channels §4, §7.1)."""
+"""Commands in chat: which text is one (DeerFlow's dispatcher)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from core.thread.threads import Threads
 BOOTSTRAP = "Help me to set up an agent of my own."
 """The message of a bare `/bootstrap`."""
 MOST_GOAL = 4000
-"""Characters of a goal (contract http §8.5)."""
+"""Characters of a goal (DeerFlow's route of goals)."""
 
 ALL, CLEAR = "all", "clear"
 """Words after `/stop` and `/queue`."""

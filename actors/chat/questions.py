@@ -109,7 +109,7 @@ def options_of(message: Message) -> list[Json]:
 
 
 def response(message: Message, button: Button) -> Json | None:
-    """Returns the response to a question's card as clients send it (contract http §8.4); None without such a card."""
+    """Returns the response to a question's card as DeerFlow's clients send it; None without such a card."""
     options = options_of(message)
     if (number := ordinal(button.id.removeprefix("o"), len(options))) is None:
         return None

@@ -1,4 +1,4 @@
-"""Set-up of the runs of a chat account: built-in, all platforms, platform, account, person (contract channels §2)."""
+"""Set-up of the runs of a chat account: built-in, all platforms, platform, account, person, as in DeerFlow."""
 
 from __future__ import annotations
 

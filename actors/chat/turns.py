@@ -10,7 +10,7 @@ from core.chat.facts import ChatReceived, Fetched
 from core.control import neutralised
 
 FILES = timedelta(seconds=1)
-"""Least time in which files of a person are one turn, and what they write after them (contract channels §7.5 has
+"""Least time in which files of a person are one turn, and what they write after them (DeerFlow has
 0.75 s)."""
 UNFINISHED = timedelta(seconds=3)
 """Time for the rest of a text that a platform's client has cut, and for the words about a file."""

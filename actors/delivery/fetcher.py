@@ -23,7 +23,7 @@ from core.events import Event
 log = structlog.get_logger("sika.delivery")
 
 LARGEST_BYTES = 50 << 20
-"""Limit of a file (contract channels §7.5: DingTalk's, the largest)."""
+"""Limit of a file (DeerFlow's for DingTalk, its largest)."""
 PATIENCE_SECONDS = 45.0
 """Time after which a file is not tried again: a message waits 60 s for its files."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)

@@ -1,4 +1,4 @@
-"""Requests to a model about a conversation, and the usable part of its answers (contract runtime §9)."""
+"""Requests to a model about a conversation, and the usable part of its answers (those of DeerFlow)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_FACTS = 50
 MOST_NEW = 30
 """Facts that are taken of one answer."""
 LAST_MESSAGES = 6
-"""Messages in which corrections and reinforcements are looked for (contract runtime §5.14)."""
+"""Messages in which corrections and reinforcements are looked for (DeerFlow's middleware Memory)."""
 
 EXTRACT = """You keep the memory of an assistant about one person. You are shown what is remembered, and a \
 conversation. Answer with one JSON object and nothing else:

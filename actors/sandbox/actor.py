@@ -75,7 +75,7 @@ MOST_NAMES = 1000
 MAX_RESULTS = 1000
 """Limit of the results of one search that are shown."""
 MAX_ERROR = 2000
-"""Limit of an error's text, in characters (contract §6, write_file)."""
+"""Limit of an error's text, in characters (DeerFlow's `write_file`)."""
 TEXTS_BYTES = 32 << 20
 """Limit of the texts of documents that are kept for reading on."""
 REPLACEMENTS = 3

@@ -66,7 +66,7 @@ class Timing:
     claim: float = 120.0
     """Duration of a claim: longer than `start`."""
     start: float = 90.0
-    """Timeout of starting or ending a machine (contract runtime §7: ready within 60 seconds)."""
+    """Timeout of starting or ending a machine (DeerFlow waits 60 seconds until one is ready)."""
     open: float = 20.0
     """Timeout of opening a machine, which is also the check of its health."""
     check: float = 30.0

@@ -10,7 +10,7 @@ import msgspec
 from core.ports.sandbox import Edit
 
 CHANNEL_USER = "DEERFLOW_CHANNEL_USER_ID"
-"""A variable of commands (contract channels §7.2)."""
+"""A variable of commands (DeerFlow's channel connections)."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ R = TypeVar("R")
 Take = Callable[[Path, Path], str]
 """Puts a skill into a new folder, and returns its name. Raises `Invalid`."""
 FOLDERS = ("references", "templates", "scripts", "assets")
-"""Folders of a skill's files beside its `SKILL.md` (contract runtime §10)."""
+"""Folders of a skill's files beside its `SKILL.md` (those that DeerFlow takes)."""
 UNPACKED_AT_ONCE = 2
 """Archives that a process unpacks at a time: half a gigabyte each."""
 MOST_FILE = 1 << 20

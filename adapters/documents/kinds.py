@@ -20,7 +20,7 @@ MAX_RATIO = 200
 FREE_BYTES = 16 << 20
 """Unpacked bytes up to which any ratio is allowed."""
 HEAD = 8192
-"""Bytes that are checked to tell text from binary data (contract runtime §19)."""
+"""Bytes that are checked to tell text from binary data (as many as DeerFlow's artifacts)."""
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")

@@ -1,4 +1,4 @@
-"""The provisioner's HTTP API: the contract's wire (runtime §7)."""
+"""The provisioner's HTTP API: the wire of DeerFlow's provisioner."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from core.files.paths import Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import SandboxSetup
 
 MAX_SANDBOXES = 256
-"""Limit of sandbox objects in memory (contract §7); the files are on disk in any case."""
+"""Limit of sandbox objects in memory (DeerFlow's); the files are on disk in any case."""
 MAX_OPEN_FILES = 4096
 _MB = 1024 * 1024
 

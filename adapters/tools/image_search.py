@@ -28,7 +28,7 @@ Layout = Literal["Square", "Tall", "Wide"]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The result for the model (contract runtime §6)."""
+    """The result for the model, with the fields of DeerFlow's."""
 
     query: str
     total_results: int

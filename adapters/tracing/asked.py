@@ -1,4 +1,4 @@
-"""Targets of tracing: by the configuration, else by the environment (contract runtime §17)."""
+"""Targets of tracing: by the configuration, else by the variables that DeerFlow reads."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def metadata(
     options: Mapping[str, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the metadata of a trace. `options` are the agent's, by the names of contract runtime §1.1 (`agent_name`,
+    """Returns the metadata of a trace. `options` are the agent's, by DeerFlow's names (`agent_name`,
     `thinking_enabled` …). `extra` is the caller's, which may set Langfuse's keys, but no ids and no options.
     """
     environment = asked.environment(config.tracing)

@@ -1,4 +1,4 @@
-"""The methods of the clients on the user's memory: the document of contract runtime §9 and its facts."""
+"""The methods of the clients on the user's memory: DeerFlow's document of it, and its facts."""
 
 from __future__ import annotations
 

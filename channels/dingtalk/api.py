@@ -26,7 +26,7 @@ CALL_SECONDS = 15.0
 CONNECT_SECONDS = 8.0
 TRANSFER_SECONDS = 300.0
 RENEWAL_SECONDS = 300.0
-"""A token is not used in its last seconds (contract channels §5)."""
+"""A token is not used in its last seconds (as in DeerFlow)."""
 THROTTLE_SECONDS = 1.0
 """Seconds to wait after a refusal for the rate that names no time."""
 GONE = (

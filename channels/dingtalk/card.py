@@ -37,7 +37,7 @@ DUPLICATE = "duplicate"
 at first, is not documented."""
 CARDS = 1000
 CONTENT = "content"
-"""The variable of the AI card's template (contract channels §5)."""
+"""The variable of the AI card's template (DeerFlow's name)."""
 BUTTONS = "sys_full_json_obj"
 """The variable with the buttons in DingTalk's own templates. What another template does with a variable that it lacks
 is not documented, so the AI card gets it only where the account's settings say that it has it.

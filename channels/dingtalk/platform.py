@@ -31,7 +31,7 @@ from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
 LARGEST_INCOMING = 50 << 20
-"""Bytes (contract channels §7.5)."""
+"""Bytes (DeerFlow's limit)."""
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 FLOW_CONTROL_SECONDS = 10.0
 """The platform does not say for how long it holds a person's messages back."""

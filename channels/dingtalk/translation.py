@@ -99,7 +99,7 @@ def message(data: Mapping[str, Any], people: FIFOCache[str, str] | None = None) 
         return None
     target = Target(
         chat=raw.conversation_id if group else raw.sender_staff_id,
-        topic=raw.msg_id if group else "",  # contract channels §3
+        topic=raw.msg_id if group else "",  # as in DeerFlow: each message of a group begins a thread
         kind="group" if group else "private",
         reply_to=f"{raw.msg_id} {raw.conversation_id}",
         sender=raw.sender_staff_id,

@@ -1,6 +1,6 @@
 """Events of Feishu as facts of conversations. Pure.
 
-Conversations: a private chat is one; in groups, the messages below one root are one (contract channels §3).
+Conversations: a private chat is one; in groups, the messages below one root are one, as in DeerFlow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
 from core.chat.people import MOST_MENTIONS, mention
 
 ALBUM_MILLISECONDS = 750
-"""Longest pause between files that a person sends at once; each is a message (contract channels §7.5)."""
+"""Longest pause between files that a person sends at once; each is a message (DeerFlow's pause)."""
 ALBUMS = 1000
 MENTION = re.compile(r"@_user_\d+|@_all")
 
@@ -169,7 +169,7 @@ def _body(post: Json) -> Json:
 
 
 def _post(content: Json, names: Mapping[str, str]) -> tuple[str, list[Attachment]]:
-    """Reads a rich text: paragraphs joined by blank lines (contract channels §5), files by placeholders."""
+    """Reads a rich text: paragraphs joined by blank lines, as in DeerFlow, files by placeholders."""
     content = _body(content)
     attachments: list[Attachment] = []
     paragraphs = [content.get("title", "")]

@@ -1,6 +1,6 @@
 """Markdown for DingTalk: the subset of `sampleMarkdown`, that of AI cards, and where to split.
 
-`sampleMarkdown` has neither tables nor code (contract channels §5, DingTalk). A message over some 3 500 characters was
+`sampleMarkdown` has neither tables nor code. A message over some 3 500 characters was
 shown without its format (QwenPaw issue 3742; qwen-code, pull request 5299, splits at 3 800), and a request may have
 20 000 bytes (documentation of the robots' webhook; assumed for `sampleMarkdown` and cards).
 """

@@ -17,7 +17,7 @@ TRAITS = Traits(
     title="Telegram",
     credentials=(Credential("bot_token", "Bot token, from @BotFather"),),
     # One message per second in a chat, 20 per minute in a group, 30 per second over all; edits count. The pauses
-    # between edits are those of contract channels §7.5.
+    # between edits are DeerFlow's.
     pace=Pace(edit_seconds=1.0, group_edit_seconds=3.0, send_seconds=1.0, group_per_minute=20, per_second=30),
     answers_can_be_found=False,
     open_to_the_world=True,
@@ -61,4 +61,4 @@ COMMANDS: Mapping[str, str] = {
     "connect": "Connect your account with a code",
     "help": "List the commands",
 }
-"""The menu of the bot (contract channels §4, §7.1)."""
+"""The menu of the bot (DeerFlow's commands, and ours)."""

@@ -1,4 +1,4 @@
-"""The translation of updates to messages. Topics: contract channels §3, and the topics of forums."""
+"""The translation of updates to messages. A topic is one of DeerFlow's, or one of a forum."""
 
 from __future__ import annotations
 

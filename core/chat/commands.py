@@ -1,4 +1,4 @@
-"""The commands that people have in chats (contract channels §4, §7.1)."""
+"""The commands that people have in chats (DeerFlow's dispatcher)."""
 
 from __future__ import annotations
 

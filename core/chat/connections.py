@@ -1,4 +1,4 @@
-"""Connections of users with people on chat platforms, made by codes (contract channels §7.2).
+"""Connections of users with people on chat platforms, made by codes (DeerFlow's channel connections).
 
 All connections of an installation are one aggregate: a code is looked up without knowing whose it is, and at most one
 user may have a person's connection.
@@ -24,7 +24,7 @@ from core.phrases import Phrase
 
 CONNECTIONS = Aggregate("connections", "all")
 CODE_SECONDS = 600
-"""The life of a code (contract channels §7.2)."""
+"""The life of a code (DeerFlow's channel connections)."""
 MOST_PENDING = 5
 """Limit of the unused codes that a user has for a provider."""
 

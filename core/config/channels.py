@@ -1,4 +1,4 @@
-"""Settings of chat platforms: their accounts, people, and how runs are set up (contract channels §2, §7.2)."""
+"""Settings of chat platforms: their accounts, people, and how runs are set up (DeerFlow's names)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""DeerFlow's second file: `extensions_config.json` with MCP servers, middlewares and the states of skills (contract
-runtime §16).
-"""
+"""DeerFlow's second file: `extensions_config.json` with MCP servers, middlewares and the states of skills."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from core.errors import Invalid
 from core.files.paths import MAX_PART
 
 MOST_HEADINGS = 50
-"""Limit of headings in an outline (contract runtime §5.2)."""
+"""Limit of headings in an outline (DeerFlow's middleware Uploads)."""
 PREVIEW_LINES = 5
 """Lines in the outline of a text without headings."""
 LINE_CHARACTERS = 200

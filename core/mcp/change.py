@@ -34,7 +34,7 @@ class Forbidden(Invalid):
 
 
 def masked(server: McpServer) -> Json:
-    """Returns a server as clients see it (contract http §6)."""
+    """Returns a server as DeerFlow's clients see it."""
     raw = with_secrets(plain(server), lambda _: MASK)
     if isinstance(oauth := raw.get("oauth"), dict):
         raw["oauth"] = {**oauth, **dict.fromkeys(OAUTH_SECRETS)}

@@ -1,7 +1,7 @@
 """The words of OAuth as MCP uses them: addresses, requests and what is believed of responses. Pure.
 
 RFC 6749 and 7636 (code with PKCE), 9728 and 8414 (metadata), 7591 (registration), 8707 (resource), 9207 (issuer),
-7009 (revocation); runtime contract §11 for tokens without a person.
+7009 (revocation); DeerFlow's settings for tokens without a person.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def revocation(issuer: OAuthIssuer, client: OAuthClient, secret: str | None, tok
 
 
 def configured(settings: OAuth, refresh: str | None) -> Request:
-    """Returns the token request of the settings (contract §11), with the newest refresh token."""
+    """Returns the token request of the settings, with the newest refresh token."""
     secret = settings.client_secret.reveal() if settings.client_secret else None
     fields = {
         "grant_type": settings.grant_type,

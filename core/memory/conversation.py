@@ -1,4 +1,4 @@
-"""The part of a conversation that a memory has not read yet (contract runtime §5.14)."""
+"""The part of a conversation that a memory has not read yet (DeerFlow's middleware Memory)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.thread.usage import SUMMARY
 MOST_RUNS = 50
 """Runs that are read at once: of more, the newest."""
 MOST_CHARACTERS = 1000
-"""Characters of a message that are read (contract runtime §9)."""
+"""Characters of a message that are read (DeerFlow's limit)."""
 _UPLOADS = re.compile(r"<uploaded_files>.*?</uploaded_files>", re.DOTALL)
 
 Speaker = Literal["User", "Assistant"]

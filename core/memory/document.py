@@ -1,4 +1,4 @@
-"""`memory.json` (contract runtime §9): the document of a memory for clients, and memories made of such documents."""
+"""DeerFlow's `memory.json`: the document of a memory for clients, and memories made of such documents."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class Memory:
 
 
 def line(fact: Fact) -> str:
-    """Returns a fact as the agent reads it (contract runtime §9)."""
+    """Returns a fact as the agent reads it."""
     avoid = f" (avoid: {fact.source_error})" if fact.source_error else ""
     return f"[{fact.category} | {fact.confidence:.2f}] {fact.content}{avoid}"
 
@@ -361,7 +361,7 @@ def _read(memory: Memory, thread: str, upto: int) -> Memory:
 
 
 def fact_id(memory: Memory, *parts: object) -> str:
-    """Returns a new id in the contract's form that is derived from these parts."""
+    """Returns a new id in DeerFlow's form that is derived from these parts."""
     for salt in range(100):
         identity = "fact_" + hashlib.sha256(repr((*parts, salt)).encode()).hexdigest()[:8]
         if identity not in memory.facts and f"{identity}.0" not in memory.former:

@@ -19,7 +19,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     prompt: str
     servers: Sequence[Mapping[str, Any]] = ()
-    """The MCP servers that it gets, as the protocol writes them (contract runtime §12)."""
+    """The MCP servers that it gets, as the protocol writes them."""
     asks: bool = True
     """False: nobody can be asked, so what needs permission is rejected."""
 

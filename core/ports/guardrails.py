@@ -1,4 +1,4 @@
-"""The port of a guardrail: somebody else's word on whether a tool call may be made (contract runtime §5.6)."""
+"""The port of a guardrail: somebody else's word on whether a tool call may be made, as in DeerFlow."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from core.errors import Invalid
 from core.files.paths import PROJECT, ROOTS, USER_DATA, WORKSPACE, join, parse, split
 
 KINDS: Mapping[str, str] = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
-"""Media types of images that can be shown, by extension (contract runtime §6, view_image)."""
+"""Media types of images that can be shown, by extension (DeerFlow's tool `view_image`)."""
 PLACES = (*(f"{USER_DATA}/{name}" for name in ROOTS), PROJECT)
 """Directories whose images can be looked at."""
 MAX_BYTES = 20 << 20
-"""Limit of an image (contract runtime §6, view_image)."""
+"""Limit of an image (DeerFlow's tool `view_image`)."""
 
 
 class Image(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from core.skills.format import FILE, problems, read
 
 SUFFIX = ".skill"
 MOST_BYTES = 512 << 20
-"""Limit of the files of a skill together (contract runtime §10)."""
+"""Limit of the files of a skill together (DeerFlow's limit)."""
 MOST_PACKED = 128 << 20
 """Limit of an archive."""
 MOST_ENTRIES = 10_000

@@ -1,4 +1,4 @@
-"""The switches of skills in DeerFlow's `extensions_config.json` (contract runtime §16)."""
+"""The switches of skills in DeerFlow's `extensions_config.json`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The format of `SKILL.md`: front matter between `---` lines, then instructions.
 
 Loading is lenient: it reads as much as makes a usable skill, and says why a file is none. Installing and editing are
-strict (`problems`). https://agentskills.io/specification, and contract runtime §10 where that says more.
+strict (`problems`). https://agentskills.io/specification, and what DeerFlow accepts beyond it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from core.events import Json
 from core.skills.folders import Listing, Skill
 
 COMMAND = re.compile(r"/([a-z0-9]+(?:-[a-z0-9]+)*)(?:\s+|\Z)")
-"""The beginning of a message that calls a skill (contract runtime §23.1)."""
+"""The beginning of a message that calls a skill (DeerFlow's middleware SkillActivation)."""
 RESERVED = frozenset(("bootstrap", "goal", "help", "memory", "models", "new", "status"))
 """Words after a slash that are commands of channels."""
 MOST_CHARACTERS = 64_000

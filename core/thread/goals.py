@@ -111,7 +111,7 @@ def restated(goal: Goal | None) -> list[Event]:
 
 
 def goal_for_clients(goal: Goal | None) -> Json | None:
-    """Returns the goal as clients see it (contract http §8.5)."""
+    """Returns the goal as DeerFlow's clients see it."""
     if goal is None:
         return None
     return {

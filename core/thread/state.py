@@ -54,7 +54,7 @@ TITLED = "TitleMiddleware.after_model"
 """The web page's name of the step that gives a conversation its title."""
 COMPACTED = "SummarizationMiddleware.before_model"
 """Node of the step that replaces a conversation by its summary. Copies of threads write the nodes of their steps into
-the log, so this name stays what the web page knows (contract runtime §5.10).
+the log, so this name stays what the web page knows (DeerFlow's middleware Summarization).
 """
 
 

@@ -179,7 +179,7 @@ def _cut(text: str) -> str:
 
 
 def tool_message_of(event: SubagentCompleted) -> tuple[str, Json]:
-    """Returns the text of the tool message, and its fields for clients (contracts runtime §8 and http §8.3)."""
+    """Returns the text of the tool message, and its fields for clients."""
     texts = {
         "completed": _completed(event),
         "failed": f"Task failed. Error: {event.error}{_until_then(event)}",

@@ -21,15 +21,15 @@ MILLION = 1_000_000
 ANSWERED_BY = "answered_by"
 """In an answer's `response_metadata`: the configured name of the model that stood in for the run's."""
 APOLOGY = "deerflow_error_fallback"
-"""Key in `additional_kwargs` of an assistant message that the server wrote in the model's place (contract runtime
-§23.3). Messages in the log carry it, and clients look for it: the name stays.
+"""Key in `additional_kwargs` of an assistant message that the server wrote in the model's place. Messages in
+the log carry it, and DeerFlow's clients look for it: the name stays.
 """
 STOPPED_BY = "stopped_by"
 """Key in `additional_kwargs` of the last answer of a run that has met a limit: the policy that it belongs to."""
 UNNAMED = "unknown"
 """Name of a model that no event names."""
 SUMMARY = "summary"
-"""Name of the message that replaces the summarised ones (contract runtime §5.10)."""
+"""Name of the message that replaces the summarised ones (DeerFlow's middleware Summarization)."""
 BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
 """Factors of estimates, as in `langchain_core`, but by bytes: a Chinese character costs about a token."""
 

@@ -49,8 +49,8 @@ def next_nodes(messages: Sequence[Message]) -> list[str]:
 
 
 def asks_person(messages: Sequence[Message]) -> bool:
-    """Tells whether the agent has asked the person something, and waits for the next message (contract
-    runtime §5.19).
+    """Tells whether the agent has asked the person something, and waits for the next message (DeerFlow's
+    middleware Clarification).
     """
     for message in reversed(messages):
         if message.get("type") != "tool":
@@ -91,7 +91,7 @@ def places_of(values: Json) -> dict[str, int]:
 
 
 def reduce(values: Json, places: dict[str, int], patch: Mapping[str, Any]) -> None:
-    """Apply one patch through the fields' reducers (contract runtime §4)."""
+    """Apply one patch through the fields' reducers (DeerFlow's thread state)."""
     for name, new in patch.items():
         match name:
             case "messages":

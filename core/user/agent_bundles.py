@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 """Limit of a bundle, and of a file of a folder."""
 CONFIG, SOUL = "config.yaml", "SOUL.md"
 SHARED = "agents"
-"""DeerFlow's folder of agents for everybody, in the data directory. It is not written to (contract runtime §14)."""
+"""DeerFlow's folder of agents for everybody, in the data directory. It is not written to."""
 MOST_SHARED = 100
 """Limit of agents of the shared folder that are listed."""
 

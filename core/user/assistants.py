@@ -200,7 +200,7 @@ class Catalog:
 
     async def resolve(self, user: str, name: str | None) -> Assistant:
         """Returns the assistant with an id, or with the name of an agent; without a name, the default. `My_Agent` is
-        `my-agent` (contract runtime §1).
+        `my-agent` (as in DeerFlow).
 
         Raises `NotFound` for an unknown id, `Invalid` for an unknown name.
         """

@@ -64,7 +64,7 @@ TOOL_SECONDS = 7200.0
 SUBAGENT_SECONDS = 86_400.0
 """Deadline of a call of `task` and `tasks`, which end with the time of their run by themselves."""
 ERROR_CHARACTERS = 500
-"""Limit of an exception's text for the model (contract runtime §5.8)."""
+"""Limit of an exception's text for the model (DeerFlow's middleware ToolErrorHandling)."""
 BOUND = 64
 """Size of the cache of models bound to tools."""
 
@@ -310,7 +310,7 @@ def _recordable(result: ToolResult) -> ToolResult:
 
 
 async def _outcome(request: ToolCallRequest, handler: ToolHandler, attempt: Attempt) -> ToolResult:
-    """Makes the call. Errors become results for the model (contract runtime §5.8), and defects of the tool lines of the
+    """Makes the call. Errors become results for the model, as in DeerFlow, and defects of the tool lines of the
     server's log, with the traceback.
     """
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]

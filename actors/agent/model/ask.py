@@ -1,4 +1,4 @@
-"""Asks models for an answer, with retries and fallbacks (contract runtime §5.5), and streams it as previews."""
+"""Asks models for an answer, with retries and fallbacks (DeerFlow's LLMErrorHandling), and streams it as previews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classifies failed model calls, computes pauses before retries (contract runtime §5.5)."""
+"""Classifies failed model calls, computes pauses before retries (DeerFlow's middleware LLMErrorHandling)."""
 
 from __future__ import annotations
 

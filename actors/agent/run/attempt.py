@@ -287,7 +287,7 @@ async def no_progress(text: str) -> None:
 
 
 def hidden(text: str, *, name: str) -> HumanMessage:
-    """Returns a message for the model that clients hide from people (contract runtime §4)."""
+    """Returns a message for the model that clients hide from people (DeerFlow's thread state)."""
     return HumanMessage(text, id=f"note-{uuid7()}", name=name, additional_kwargs={"hide_from_ui": True})
 
 

@@ -1,4 +1,4 @@
-"""Circuit breakers of models (contract runtime §5.5)."""
+"""Circuit breakers of models (DeerFlow's middleware LLMErrorHandling)."""
 
 from __future__ import annotations
 

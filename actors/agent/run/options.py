@@ -1,4 +1,4 @@
-"""Reads the options of a run from a request (contract runtime §1.1)."""
+"""Reads the options of a run from a request (DeerFlow's context of a run)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 MOST_CALLS = 100_000
 """Limit of `recursion_limit`."""
 MOST_CONCURRENT, MOST_SUBAGENTS = 4, 200
-"""Limits of `max_concurrent_subagents` and `max_total_subagents` (contract runtime §23.1)."""
+"""Limits of `max_concurrent_subagents` and `max_total_subagents` (DeerFlow's middleware SubagentLimit)."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

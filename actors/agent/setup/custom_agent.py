@@ -31,7 +31,7 @@ def find(roster: Roster, options: Options) -> Definition | None:
 
 
 def default_soul(home: Path) -> str:
-    """Returns the soul of the default agent: `SOUL.md` in the data directory (contract runtime §14), or "".
+    """Returns the soul of the default agent: `SOUL.md` in the data directory, as in DeerFlow, or "".
 
     Blocks: call it in a thread. Raises `Invalid` if the file exists and cannot be read.
     """

@@ -26,7 +26,7 @@ from core.thread.state import ThreadState
 from core.thread.values import REMOVE_ALL
 
 NAME = "user-input"
-"""Default `name` of the last human message of a turn (contract runtime §4)."""
+"""Default `name` of the last human message of a turn (DeerFlow's thread state)."""
 MOST_OLD_FILES = 100
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -261,7 +261,7 @@ def _without(files: Sequence[Upload], names: Collection[str]) -> Sequence[Upload
 
 
 def block(listed: Listed) -> str:
-    """Returns the `<uploaded_files>` block (contract runtime §5.2)."""
+    """Returns the `<uploaded_files>` block (DeerFlow's middleware Uploads)."""
     parts = ["New in this message:", *(map(_entry, listed.new) if listed.new else ("(empty)",))]
     if listed.old:
         parts += ["", "From previous messages:", *map(_entry, listed.old[:MOST_OLD_FILES])]
@@ -309,7 +309,7 @@ def _prefixed(content: str | list[object], text: str) -> tuple[str | list[object
 
 
 def _as_state(file: Upload) -> Json:
-    """Returns the entry of an upload in the thread's state (contract runtime §4)."""
+    """Returns the entry of an upload in the thread's state (DeerFlow's thread state)."""
     outline = file.outline or Outline()
     return {
         "filename": file.name,

@@ -1,6 +1,6 @@
 """The system prompt: the same for every run of an agent with the same tools, so that providers can cache it.
 
-Sections and their order: contract runtime §3. The date and other daily changes go beside messages (decision 11).
+Sections and their order are those of DeerFlow. The date and other daily changes go beside messages (decision 11).
 """
 
 from __future__ import annotations
@@ -389,7 +389,7 @@ def _unavailable(servers: Sequence[tuple[str, str]]) -> str:
 
 
 def _skills(parts: Parts) -> str:
-    """Returns the block of skills (contract runtime §3); "" without skills."""
+    """Returns the block of skills; "" without skills."""
     texts = [f'<skill name="{name}" location="{path}">\n{text}\n</skill>' for name, path, text in parts.loaded]
     entries = "\n".join(_SKILL.format(*map(neutralised, skill)) for skill in parts.skills)
     if entries:

@@ -1,4 +1,4 @@
-"""Divides a conversation into the part to summarise and the rest. Pure (contract runtime §5.10)."""
+"""Divides a conversation into the part to summarise and the rest. Pure (DeerFlow's middleware Summarization)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks models for the summary that replaces a part of a conversation (contract runtime §5.10).
+"""Asks models for the summary that replaces a part of a conversation (DeerFlow's middleware Summarization).
 
 All of it is read: in parts, if it is longer than what the model reads at once. The summaries of the parts stand one
 after the other while they fit; else they are summarised in turn. What can be taken from the messages without a model

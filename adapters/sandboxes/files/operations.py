@@ -36,7 +36,7 @@ from core.files.paths import Parts, Place, Tree, join, owner_within
 from core.ports.sandbox import Edit, Listing, Query
 
 MAX_READ = 100 * 1024 * 1024
-"""Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
+"""Limit of bytes of a file that is read as a whole (DeerFlow's `download_file`)."""
 MAX_ENTRIES = 1000
 """Entries of the directory that is listed."""
 LIST_DEPTH = 2

@@ -1,4 +1,4 @@
-"""Rules for paths in commands on the host (contract §7). They catch a model's mistakes and are no security boundary."""
+"""DeerFlow's rules for paths in commands on the host: they catch a model's mistakes, and are no security boundary."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from anyio import to_thread
 from core.errors import Unavailable
 
 READY_SECONDS, READY_PAUSE = 60.0, 1.0
-"""Time for the image to answer, and between two questions (contract runtime §7)."""
+"""Time for the image to answer, and between two questions (DeerFlow's)."""
 ORDER_SECONDS = 30.0
 """Timeout of a control command, which the image is told, too."""
 ANSWER_BYTES = 1 << 20

@@ -1,6 +1,6 @@
 """Sandboxes by a provisioner: a service that starts a container of the all-in-one image for each thread.
 
-Its wire is the contract's (runtime §7), so DeerFlow's provisioner serves, too; ours is `adapters/provisioner`.
+Its wire is that of DeerFlow's provisioner, so that one serves, too; ours is `adapters/provisioner`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.errors import Unavailable
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
 CREATE_SECONDS, OTHER_SECONDS = 30.0, 15.0
-"""Timeouts of requests (contract runtime §7)."""
+"""Timeouts of requests (DeerFlow's)."""
 ANSWER_BYTES = 4 << 20
 RUNNING = "Running"
 

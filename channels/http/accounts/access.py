@@ -280,7 +280,7 @@ def middleware() -> Middleware:
 
 
 def unauthenticated(error: SikaError, status: int = 401, metadata: str = "") -> web.Response:
-    """The contract's form of what goes wrong with signing in. `metadata`: where the authorisation is described."""
+    """DeerFlow's form of what goes wrong with signing in. `metadata`: where the authorisation is described."""
     challenge = 'Bearer realm="sika"' + (f', resource_metadata="{metadata}"' if metadata else "")
     headers = {"Cache-Control": "no-store", **({"WWW-Authenticate": challenge} if status == 401 else {})}
     return plain(Unauthorized(Refusal(error.code, str(error))), status, headers)

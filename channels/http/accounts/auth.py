@@ -1,4 +1,4 @@
-"""Signing in and out, accounts of people: the contract's `/api/v1/auth`."""
+"""Signing in and out, accounts of people: DeerFlow's `/api/v1/auth`."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ async def delete(call: Call, name: str) -> None:
 
 
 async def _refuse_shared(call: Call, name: str) -> None:
-    """Raises `Refused` for an agent of DeerFlow's shared folder (contract runtime §14), unless the user has one of its
+    """Raises `Refused` for an agent of DeerFlow's shared folder, unless the user has one of its
     name.
     """
     folder = call.services.home / agent_bundles.SHARED / name
@@ -243,7 +243,7 @@ def _rosters(call: Call) -> Rosters:
 
 
 async def known_agent(call: Call, name: str) -> Definition:
-    """Returns an agent of the user's, or of the shared folder (contract runtime §14). Raises `NotFound`."""
+    """Returns an agent of the user's, or of DeerFlow's shared folder. Raises `NotFound`."""
     name = agents.valid_name(name)
     roster = await call.services.agents.of(call.user)
     shared = None

@@ -40,9 +40,9 @@ T = TypeVar("T")
 ANYTHING = "*/*"
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 8192
-"""Bytes that are read to tell text from other content (contract runtime §19)."""
+"""Bytes that are read to tell text from other content (as many as DeerFlow's)."""
 MAX_MEMBER = 16 << 20
-"""Bytes of a member of a `.skill` archive (contract runtime §19)."""
+"""Bytes of a member of a `.skill` archive (DeerFlow's limit)."""
 MAX_EDIT = 2 << 20
 """Bytes of a text that is replaced."""
 MEMBER_CACHE = "private, max-age=300"
@@ -51,7 +51,7 @@ _ACTIVE = re.compile(
     r"|application/(wasm|x-shockwave-flash)"
 )
 """Media types that can run scripts with the server's origin. PDF does not: viewers keep it apart, and
-people read it in the page (contract runtime §19).
+people read it in the page, as in DeerFlow.
 """
 _TYPES = mimetypes.MimeTypes(filenames=())  # the same on every machine
 for _kind, _suffixes in {

@@ -1,4 +1,4 @@
-"""Connections of users with people on chat platforms: made with a code, listed, ended (contract channels §7.2)."""
+"""Connections of users with people on chat platforms: made with a code, listed, ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accounts of chat platforms (contracts http §5, channels §7.2): their state, restart, credentials entered here;
+"""The accounts of chat platforms: their state, restart, credentials entered here;
 and links to files that were too large for a chat."""
 
 from __future__ import annotations

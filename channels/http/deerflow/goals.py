@@ -1,4 +1,4 @@
-"""The goal of a thread: shown, set, given up (contract http §8.5)."""
+"""The goal of a thread: shown, set, given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MCP servers: their configuration (contract http §6), and what they offer."""
+"""The MCP servers: their configuration in DeerFlow's form, and what they offer."""
 
 from __future__ import annotations
 

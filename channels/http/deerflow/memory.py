@@ -1,4 +1,4 @@
-"""Your memory, as the document of contract runtime §9: to see, to change, to export, to forget."""
+"""Your memory, as DeerFlow's document of it: to see, to change, to export, to forget."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ async def _installed(call: Call, name: str, message: str) -> Uploaded:
 
 
 async def _ask(call: Call, request: Mapping[str, Any], more_seconds: float = 0) -> Any:
-    """Asks for a change. What is wrong with a skill is 400 (contract http §6)."""
+    """Asks for a change. What is wrong with a skill is 400, as in DeerFlow."""
     seconds = call.config.skill_evolution.timeout_seconds + GRACE_SECONDS + more_seconds
     try:
         async with asyncio.timeout(seconds):

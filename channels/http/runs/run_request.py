@@ -50,7 +50,7 @@ OPTIONS: Mapping[str, Any] = {
     "max_total_subagents": int | None,
     "unattended": bool | None,
 }
-"""Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
+"""Options of a run in its context (DeerFlow's names). Other keys are the client's own."""
 METADATA: Mapping[str, Any] = {DELIVER: Push | None}
 """Metadata of a run that have an effect. Other keys are the client's own."""
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}

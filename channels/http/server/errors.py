@@ -21,7 +21,7 @@ RETRY_SECONDS = 2
 
 
 class BadRequest(Invalid):
-    """Wrong input for which the contract says 400 and not 422."""
+    """Wrong input for which DeerFlow answers 400 and not 422."""
 
     code = "bad_request"
 

@@ -1,4 +1,4 @@
-"""Subagents as the custom events of DeerFlow's contract: which `task_…` event a fact is."""
+"""Subagents as the custom events of DeerFlow: which `task_…` event a fact is."""
 
 from __future__ import annotations
 

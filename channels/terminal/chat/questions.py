@@ -120,13 +120,13 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def options_of(card: Any) -> list[str]:
-    """Returns the options of a clarification card, or of its field (contract http §8.4), in their order."""
+    """Returns the options of DeerFlow's clarification card, or of its field, in their order."""
     options = card.get("options") if isinstance(card, Mapping) else None
     return [str(option["label"]) for option in options or () if isinstance(option, Mapping) and "label" in option]
 
 
 def form_of(card: Any) -> Mapping[str, Any] | None:
-    """Returns the form of a clarification card (contract http §8.4) as a schema of `core.forms`, if it has one."""
+    """Returns the form of a clarification card as a schema of `core.forms`, if it has one."""
     listed = card.get("fields") if isinstance(card, Mapping) else None
     fields = [field for field in listed or () if isinstance(field, Mapping) and field.get("name")]
     if not fields:

@@ -181,7 +181,7 @@ async def test_metadata() -> None:
 
 
 async def test_metadata_of_the_agent() -> None:
-    """As the agent's factory has it (contract runtime §1.1); the caller does not say how it was made."""
+    """As the agent's factory has it (DeerFlow's names); the caller does not say how it was made."""
     made = {
         "agent_name": "default",
         "thinking_enabled": True,

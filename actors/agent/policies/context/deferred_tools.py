@@ -24,7 +24,7 @@ from core.patterns import Pattern
 
 SEARCH = "tool_search"
 MOST_FOUND = 5
-"""Limit of the schemas of one search (contract runtime §6)."""
+"""Limit of the schemas of one search (DeerFlow's tool `tool_search`)."""
 QUERY_CHARACTERS = 500
 DESCRIPTION_CHARACTERS = 2000
 """Length of each description that is searched."""
@@ -104,7 +104,7 @@ class DeferredTools(AgentMiddleware[Any, Attempt, Any]):
 
 
 def block(names: Iterable[str]) -> str:
-    """Returns the system prompt's list of deferred tools (contract runtime §3), "" if there are none."""
+    """Returns the system prompt's list of deferred tools, "" if there are none."""
     listed = "\n".join(sorted(names))
     return f"<available-deferred-tools>\n{listed}\n</available-deferred-tools>" if listed else ""
 

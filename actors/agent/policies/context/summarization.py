@@ -1,4 +1,4 @@
-"""Replaces the older part of a long conversation by a summary (contract runtime §5.10)."""
+"""Replaces the older part of a long conversation by a summary (DeerFlow's middleware Summarization)."""
 
 from __future__ import annotations
 

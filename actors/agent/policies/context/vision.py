@@ -19,7 +19,7 @@ from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
 
 VIEW = "view_image"
 NAME = "viewed_images"
-"""Name of the hidden message, and of the field in the thread's state (contract runtime §4)."""
+"""Name of the hidden message, and of the field in the thread's state (DeerFlow's thread state)."""
 
 
 class Vision(AgentMiddleware[Any, Attempt, Any]):

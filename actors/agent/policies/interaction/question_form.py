@@ -1,4 +1,4 @@
-"""Builds a question to a person: its text, and a card for clients (contract http §8.4)."""
+"""Builds a question to a person: its text, and a card for clients (DeerFlow's clarification card)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ICONS = {
     "risk_confirmation": "⚠️",
     "suggestion": "💡",
 }
-"""By `clarification_type` (contract runtime §5.19)."""
+"""By `clarification_type` (DeerFlow's middleware Clarification)."""
 USUAL = "missing_info"
 SOURCE = "ask_clarification"
 FIELD_TYPES = ("text", "textarea", "number", "select", "multi_select", "checkbox", "date")

@@ -21,9 +21,9 @@ from core.thread.usage import steps_of
 WRITE = "write_todos"
 REMINDER = "todo_reminder"
 COMPLETION_REMINDER = "todo_completion_reminder"
-"""Names of the two hidden messages (contract runtime §4)."""
+"""Names of the two hidden messages (DeerFlow's thread state)."""
 MOST_CONTINUED = 2
-"""Limit of continuations of a run (contract runtime §5.11)."""
+"""Limit of continuations of a run (DeerFlow's middleware TodoList)."""
 _TOOL_REASONS = ("tool_calls", "function_call", "tool_use")
 DESCRIPTION = """\
 Keep the list of the steps of a long piece of work, which the person sees. The call replaces the whole list.
@@ -105,7 +105,7 @@ def todo_lines(todos: Sequence[Json]) -> str:
 
 
 def is_final(message: Message) -> bool:
-    """Tells whether an answer is final: it calls no tools in any form (contract runtime §22.1, Todo)."""
+    """Tells whether an answer is final: it calls no tools in any form (DeerFlow's middleware TodoList)."""
     extra, about = message.get("additional_kwargs", {}), message.get("response_metadata", {})
     calls = message.get("tool_calls") or message.get("invalid_tool_calls")
     raw = extra.get("tool_calls") or extra.get("function_call")

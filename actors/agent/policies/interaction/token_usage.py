@@ -13,7 +13,7 @@ from actors.agent.run.attempt import Attempt, ModelHandler, revised
 from core.events import Json
 
 ATTRIBUTION = "token_usage_attribution"
-"""The key in `additional_kwargs` (contract runtime §5.12)."""
+"""The key in `additional_kwargs` (DeerFlow's middleware TokenUsage)."""
 TODOS, SUBAGENT = "write_todos", "task"
 _SEARCHES = ("web_search", "image_search")
 _STEPS = {"in_progress": "todo_start", "completed": "todo_complete"}

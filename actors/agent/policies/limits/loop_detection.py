@@ -43,11 +43,11 @@ from core.thread.state import COMPACTED, ThreadState
 from core.thread.usage import answer_in, messages_in
 
 NOTE = "loop_warning"
-"""Name of the hidden message (contract runtime §4)."""
+"""Name of the hidden message (DeerFlow's thread state)."""
 MOST_DIFFERENT = 8
 """Limit of different rounds in a streak that goes in circles."""
 WARNINGS = 4
-"""Limit of warnings in one note (contract runtime §5.18)."""
+"""Limit of warnings in one note (DeerFlow's middleware LoopDetection)."""
 REMARKS = frozenset(("description", "explanation", "reason", "thought", "intent"))
 """Arguments in which models say why they make a call."""
 SHORT = 80
@@ -79,7 +79,7 @@ _STEPPING_TOOL = re.compile(r"press|scroll|step|next|click|type|key|drag|swipe|m
 
 
 class LoopDetection(AgentMiddleware[Any, Attempt, Any]):
-    """Judges the newest rounds of the run before each model call (contract runtime §5.18, §23.1)."""
+    """Judges the newest rounds of the run before each model call (DeerFlow's middleware LoopDetection)."""
 
     name = "loop_detection"
 

@@ -1,8 +1,8 @@
 """Makes any conversation valid for providers: every tool call is followed at once by its one result.
 
-Only the request to the model changes (contract runtime §5.4). A result belongs to the nearest earlier answer with a
-call of its id, else to the first later one. Some models reuse ids. A result without a call, or a second
-result of one call, becomes hidden text at its place. Empty answers are left out.
+Only the request to the model changes, as by DeerFlow's middleware DanglingToolCall. A result belongs to the nearest
+earlier answer with a call of its id, else to the first later one. Some models reuse ids. A result without a call, or a
+second result of one call, becomes hidden text at its place. Empty answers are left out.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Call(NamedTuple):
 
 
 def _calls(message: AIMessage) -> list[_Call]:
-    """Returns the calls of an answer; raw ones only if there are no structured ones (contract runtime §5.4)."""
+    """Returns the calls of an answer; raw ones only if there are no structured ones."""
     calls = [_Call(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls]
     for call in message.invalid_tool_calls:
         calls.append(_Call(call["id"] or "", call["name"] or "", call["args"], call["error"] or "they are not JSON"))

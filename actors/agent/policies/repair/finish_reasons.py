@@ -29,7 +29,7 @@ REFUSED = "The model or its provider declined to answer this ({reason}). No tool
 
 
 class LengthFinish(AgentMiddleware[Any, Attempt, Any]):
-    """Drops the calls of a truncated answer, which may be truncated too, and adds a note (contract runtime §23.1)."""
+    """Drops the calls of a truncated answer, which may be truncated too, and adds a note."""
 
     name = "length_finish"
 
@@ -49,7 +49,7 @@ class LengthFinish(AgentMiddleware[Any, Attempt, Any]):
 
 
 class SafetyFinish(AgentMiddleware[Any, Attempt, Any]):
-    """Drops the calls of a refused answer, and adds a note (contract runtime §23.1)."""
+    """Drops the calls of a refused answer, and adds a note (DeerFlow's middlewares of finish reasons)."""
 
     name = "safety_finish"
 

@@ -23,7 +23,7 @@ _SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "t
 
 
 class TerminalResponse(AgentMiddleware[Any, Attempt, Any]):
-    """Allows one retry for each run (contract runtime §23.1): a recorded empty answer means that it is used."""
+    """Allows one retry for each run (DeerFlow's TerminalResponse): a recorded empty answer means that it is used."""
 
     name = "terminal_response"
 

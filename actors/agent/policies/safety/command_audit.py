@@ -24,7 +24,7 @@ TOOL = "bash"
 MAX_CHARACTERS = 100_000
 """Limit of a command's length, as of the sandbox."""
 LOGGED_CHARACTERS = 200
-"""Limit of a rejected command in the log (contract runtime §5.7)."""
+"""Limit of a rejected command in the log (DeerFlow's middleware SandboxAudit)."""
 
 
 class Verdict(NamedTuple):
@@ -99,7 +99,7 @@ HIGH = _families(
         r"(?<![\w.-])while (?:true(?!\w)|:)(?>(?:(?!\b(?:while|done)\b).)*)(?:(?<=[^&]&)|(?<=[^&]&\s))done\b",
     ),
 )
-"""Never run (contract runtime §5.7)."""
+"""Never run, as in DeerFlow."""
 
 MEDIUM = _families(
     ("access for everybody", _command("chmod", r" (?:[0-7]?777|a\+rwx)(?![\w./-])")),
@@ -108,7 +108,7 @@ MEDIUM = _families(
     ("becoming another user", rf"{_COMMAND_BEGINS}(?:[\w./-]*/)?(?:sudo|su){_ALONE}"),
     ("changing where programs are found", r"(?<![\w-])PATH\+?=(?!=)"),
 )
-"""Run, with a warning (contract runtime §5.7)."""
+"""Run, with a warning, as in DeerFlow."""
 
 
 # ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,7 +227,7 @@ def _after(command: str, position: int, marks: Sequence[str]) -> int:
 
 
 class CommandAudit(AgentMiddleware[Any, Attempt, Any]):
-    """Judges commands of the tool `bash` before they run (contract runtime §5.7)."""
+    """Judges commands of the tool `bash` before they run (DeerFlow's middleware SandboxAudit)."""
 
     name = "command_audit"
 

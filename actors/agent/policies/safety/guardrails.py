@@ -1,4 +1,4 @@
-"""Asks a provider whether a tool call may be made; without its answer, the call is denied (contract runtime §5.6)."""
+"""Asks a provider whether a tool call may be made; without its answer, the call is denied (DeerFlow's Guardrail)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neutralises control tags in results of tools before they are recorded (contract runtime §23.1)."""
+"""Neutralises control tags in results of tools before they are recorded (DeerFlow's ToolResultSanitization)."""
 
 from __future__ import annotations
 

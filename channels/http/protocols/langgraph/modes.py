@@ -267,8 +267,8 @@ class Modes:
             yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.head(message, state)])
 
     def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
-        """The web page waits for this update, and for what removes all messages to come first (contract runtime
-        §5.10).
+        """The web page waits for this update, and for what removes all messages to come first (DeerFlow's
+        middleware Summarization).
         """
         if "updates" in self._wanted:
             update = dumps.numbered_values(state.commits[state.head].patch, state)
