@@ -18,7 +18,7 @@ from actors.delivery.progress import Progress
 from actors.delivery.signs import TIMEOUT, sign
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
-from core.chat.port import DRAFT, Draft, FateUnknown, RateLimited
+from core.chat.port import DRAFT, CredentialsDead, Draft, FateUnknown, RateLimited
 from core.chat.state import REMEMBERED, Conversation
 from core.errors import Unavailable, ungrouped
 from core.runtime.system import System
@@ -203,15 +203,24 @@ class Drafts(Actor[ChatRouted]):
             await self._record(live)
 
     async def _find(self, live: Live, since: datetime) -> str | None:
+        """Returns the message of a draft that may be there; "" if there is none. None if nobody knows: the platform
+        does not permit to look, or the draft was closed before it could tell."""
         platform = self._outlet.platform
-        if not platform.traits.answers_can_be_found:
-            return None
-        await self._outlet.turns.call(person(live.target))
-        try:
-            return await self._outlet.call(live.target, lambda: platform.find(live.target, live.key, since))
-        except ERRORS as error:
-            log.info("draft not looked for", account=self._outlet.account, reason=str(error))
-            return None
+        failures = 0
+        while platform.traits.answers_can_be_found and not live.closing.is_set():
+            await self._outlet.turns.call(person(live.target))
+            try:
+                return await self._outlet.call(live.target, lambda: platform.find(live.target, live.key, since)) or ""
+            except (Unavailable, CredentialsDead) as error:
+                log.info("draft not looked for yet", account=self._outlet.account, reason=str(error))
+                pause = max(_pause(failures), self._outlet.turns.pause(live.target.chat))
+            except ERRORS as error:
+                log.info("draft not looked for", account=self._outlet.account, reason=str(error))
+                return None
+            with anyio.move_on_after(pause):
+                await live.closing.wait()
+            failures += 1
+        return None
 
     async def _accompany(self, live: Live, thread: str) -> None:
         """Shows the run until its answer takes over, or until it has ended and no answer came."""
@@ -310,7 +319,7 @@ class Drafts(Actor[ChatRouted]):
             except ERRORS as error:
                 log.info("draft given up", account=self._outlet.account, reason=str(error))
                 break
-            with anyio.move_on_after(PAUSES[min(failures, len(PAUSES) - 1)]):
+            with anyio.move_on_after(_pause(failures)):
                 await live.closing.wait()
             failures += 1
             live.changed.set()
@@ -342,13 +351,11 @@ class Drafts(Actor[ChatRouted]):
         if live.draft.message:
             return True
         self._lives.doubt(live.run)
-        platform = self._outlet.platform
-        if not platform.traits.answers_can_be_found:
-            return False
-        if message := await self._find(live, datetime.now().astimezone() - timedelta(seconds=FIND_SECONDS)):
-            live.draft, live.shown = platform.draft(live.target, live.key, message), ("", "")
+        message = await self._find(live, datetime.now().astimezone() - timedelta(seconds=FIND_SECONDS))
+        if message:
+            live.draft, live.shown = self._outlet.platform.draft(live.target, live.key, message), ("", "")
             await self._record(live)
-        return True
+        return message is not None
 
     async def _put(self, live: Live, text: str, status: str) -> None:
         outlet = self._outlet
@@ -377,3 +384,7 @@ class Drafts(Actor[ChatRouted]):
                 await outlet.call(live.target, lambda: draft.show(live.text, ""))
             else:
                 await outlet.call(live.target, draft.drop)
+
+
+def _pause(failures: int) -> float:
+    return PAUSES[min(failures, len(PAUSES) - 1)]

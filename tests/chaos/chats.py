@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from core.chat.status import Status, request
 from core.config.load import Config
 from core.errors import SikaError
 from core.runtime import system
+from core.runtime.letters import letters
 from core.runtime.system import System
 from tests.bench.measure import family
 from tests.chaos.people import APPROVED, Fates, Model, Talk, Tally
@@ -141,7 +143,7 @@ async def storm(
     watch: bool = False,
 ) -> Tally:
     """`servers`: replicas, each with a process for the account. `pauses`: seconds between kills. `watch`: print the
-    progress."""
+    progress, and write the log and the calls of the platform into the folder."""
     dice, tally, model = random.Random(seed), Tally(), Model()
     async with place(path, town, servers, model) as (mortals, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
@@ -194,12 +196,24 @@ async def storm(
         tally.connections_beside = max(0, tally.connections - 1)
         tally.problems = len(town.problems())
         tally.stories += town.problems()
-        left, dead = await subjects(running, "cmd"), await subjects(running, "dlq")
+        left, dead = await subjects(running, "cmd"), [letter async for letter in letters(running.bus)]
         tally.wake_ups_left, tally.dead_letters = len(left), len(dead)
-        tally.stories += [f"left: {subject}" for subject in (*left, *dead)]
+        tally.stories += [f"left: {subject}" for subject in left]
+        tally.stories += [f"dead: {letter.actor} on {letter.aggregate}: {letter.body}" for letter in dead]
         tally.uncertain = sum(event.fate == "unknown" for event in fates.failed.values())
         tally.stories += [str(event) for event in fates.failed.values() if event.fate != "unknown"]
+        if watch:
+            await _write_down(path, running, town)
     return tally
+
+
+async def _write_down(path: Path, running: System, town: Town) -> None:
+    """Writes what can explain a fault: the events of the log, and the calls that the platform has got."""
+    log = running.log
+    records = [f"{r.seq} {r.at} {r.aggregate} {r.head.actor} {r.event}" async for r in log.between(0, await log.last())]
+    (path / "log.txt").write_text("\n".join(records))
+    clock = f"It is {datetime.now(UTC).isoformat()} at {time.monotonic()} of the calls' clock."
+    (path / "calls.txt").write_text("\n".join([clock, *map(str, getattr(town.server, "calls", ()))]))
 
 
 async def _fail_over(running: System, town: Town, servers: Sequence[Server], fates: Fates, person: int) -> float | None:

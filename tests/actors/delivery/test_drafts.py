@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -221,6 +222,42 @@ async def test_a_first_show_of_unknown_fate_that_was_not_found_before_the_answer
         await side.plan("r1", "One and all.", purpose="answer")
         await side.done()
     assert platform.texts() == ["Before.", "One and all."]
+
+
+@pytest.mark.parametrize(
+    ("begun", "fault"),
+    [*itertools.product(["lost", "death"], ["down", "missed", "dead", "limit"]), ("lost", "reject")],
+)
+async def test_a_draft_that_could_not_be_looked_for_is_not_begun_again(side: Side, begun: str, fault: str) -> None:
+    """Nor is it left beside the answer, unless the platform never permits to look: then the answer says that it may be
+    the second one."""
+    platform = store()
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("before", "Before.")  # from here on, no other process can have begun a draft
+        await side.done()
+        platform.fail("show", Fault(begun))  # type: ignore[arg-type]
+        platform.fail("find", *(20 if fault == "reject" else 1) * [Fault(fault)])  # type: ignore[arg-type]
+        previewer = await typing(side, "r1", await side.begin("r1"))
+        await say(previewer, "One")
+        await until(lambda: platform.died.is_set() if begun == "death" else platform.made("find"))
+        if begun == "lost":
+            await _end_after_a_look(side, platform, previewer, fault)
+    if begun == "death":
+        async with serving(side.endpoint, side.home, platform):
+            await _end_after_a_look(side, platform, previewer, fault)
+    left = ["One", AGAIN, "One and all."] if fault == "reject" else ["One and all."]
+    assert platform.texts() == ["Before.", *left]
+
+
+async def _end_after_a_look(side: Side, platform: Store, previewer: Previewer, fault: str) -> None:
+    """Ends a run whose draft was looked for in vain; before, it is shown if it is found then."""
+    await until(lambda: platform.made("find"))
+    await say(previewer, " and two")
+    if fault != "reject":
+        await until(lambda: any(message.text == "One and two" for message in platform.messages.values()))
+    await side.run("r1", RunCompleted())
+    await side.plan("r1", "One and all.", purpose="answer")
+    await side.done()
 
 
 async def test_a_pause_holds_up_drafts_and_answers(side: Side) -> None:
