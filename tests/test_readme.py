@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from core.config.load import parse
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+CORE = ROOT / "core"
+NAME = re.compile(r"`([a-z]\w*(?:/\w+)*/?)`")
 FILES = [README, *sorted((ROOT / "channels/http/docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (?:[A-Z_]+=\S+ )?sika (.*)$", re.MULTILINE)
@@ -65,3 +68,26 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     assert re.findall(r"^\$ (make \w+)", first, re.MULTILINE) == ["make run", "make test"]
     targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"[`$] ?make ([a-z][\w-]*)", README.read_text())) <= targets
+
+
+def missing(folder: Path, names: Iterable[str]) -> list[str]:
+    """The names that are neither a module nor a room of the folder."""
+    return [name for name in names if not (folder / f"{name.rstrip('/')}.py").exists() and not (folder / name).is_dir()]
+
+
+def test_the_map_of_core_names_every_room_and_only_what_is_there() -> None:
+    text = (CORE / "README.md").read_text()
+    names = {name for name in NAME.findall(text) if name != "sika" and not name.startswith("tests/")}
+    assert missing(CORE, names) == []
+    rooms = {path.parent.name for path in CORE.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)/`", text, re.MULTILINE)) == rooms
+
+
+FOR_OTHERS = ("extend", "testing")
+"""Rooms whose docstrings are for those who import from them."""
+
+
+@pytest.mark.parametrize("room", sorted({path.parent.name for path in CORE.glob("*/__init__.py")} - {*FOR_OTHERS}))
+def test_a_room_of_core_names_modules_that_it_has(room: str) -> None:
+    described = ast.get_docstring(ast.parse((CORE / room / "__init__.py").read_text())) or ""
+    assert missing(CORE / room, NAME.findall(described)) == []

@@ -1,4 +1,5 @@
-"""Files of a thread and of the home: paths, folders, uploads, the workspace, encodings, archives.
+"""Files of a thread and of the home. They know no conversation.
 
-Files know no conversation: `core.log` is the highest room that they import.
+`paths` are virtual and real, and trees that cannot be left; `folder`, `uploads`, `workspace`; `encodings` of text
+files, `zips`, and `secret_names`, those of files that hold secrets.
 """

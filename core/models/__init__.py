@@ -1,1 +1,1 @@
-"""The models that administrators add beside the configuration file."""
+"""Models that administrators add beside the configuration file: facts, and how each process has them in force."""

@@ -1,1 +1,1 @@
-"""The server's own log, and its metrics."""
+"""The log in numbers (`metrics`), and what the process says, without secrets (`logs`)."""

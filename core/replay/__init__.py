@@ -1,6 +1,14 @@
 """Recorded threads, read and compared: `from core.replay import Archive, state_at, why` (page `debugging-http`).
 
 A name is loaded when it is used: who reads a file loads no bus.
+
+`causes` of a fact, `tree` of what took time, `diff` of runs and states, `comparing` of two threads within bounds
+(`cuts`); `queries`: all of these, for whoever shows them. `moments/` is a thread as it was: its state, its files, and
+what a model call got. `debugger` and `breakpoints` stop a replay, `replayed` lays it beside its recording. `whatif/`
+says how a run goes on under other conditions, `evaluation/` measures many of these. `exports/` writes and reads files
+of events, and keeps runs for tests.
+
+Nothing else in core imports this room (decision 40).
 """
 
 from __future__ import annotations

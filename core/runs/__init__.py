@@ -1,4 +1,9 @@
-"""The life of a run: requested (`intake`), owned and worked through, journalled, previewed, followed, paid for.
+"""The life of a run: requested, owned, worked through, journalled, previewed, followed, paid for.
 
-Imports the conversation as it is folded (`core.thread`), and what is below.
+`intake`, `commands` and `copies` decide what is asked of a thread; `run` claims, settles and ends a run, `owned`
+records it, `journal` is what the agent's loop sees of that, `replay` executes a recorded run again. `prompts` is what a
+model gets besides the conversation, stored once by `setups`. `previews` is the text of a message while it is made,
+`follow` reads a thread live, `moments` is what it says, for every protocol and screen to print. `ledger` is what a user
+has used, `windows` what models take, `share` whose share of the places a run takes. `reuse` waits until the id of a
+deleted thread is free; `finish` is work that a cancellation does not cut off.
 """

@@ -1,1 +1,5 @@
-"""What the log knows of sandboxes: folders, variables, and the state of a thread's machine."""
+"""What the log knows of sandboxes.
+
+`facts` say who starts and uses a thread's machine and what runs in the background, `state` folds them; `folders` and
+`variables` are what a person lets commands have.
+"""
