@@ -8,7 +8,7 @@ from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
-from actors.contracts.files import Files
+from actors.contracts.files import Bundles, Files
 from actors.contracts.held import Code, Faults, Held, Repeated
 from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
@@ -16,6 +16,7 @@ from actors.contracts.seat import (
     Duplicating,
     Failing,
     Seat,
+    WithBundles,
     WithButtons,
     WithDeletions,
     WithEdits,
@@ -32,6 +33,7 @@ __all__ = [
     "Arriving",
     "ArrivingByButton",
     "ArrivingFiles",
+    "Bundles",
     "Code",
     "Decisions",
     "Deletions",
@@ -49,6 +51,7 @@ __all__ = [
     "Stopping",
     "Table",
     "Talk",
+    "WithBundles",
     "WithButtons",
     "WithDeletions",
     "WithEdits",

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from actors.contracts.seat import WithFiles
+from collections.abc import Sequence
+
+from actors.contracts.seat import WithBundles, WithFiles
 from actors.contracts.table import Table
 from actors.delivery.long import FOLLOWS, WHOLE
+from core.chat.facts import Artifact, DeliveryPlanned
+from core.chat.state import Plan
+from core.events import RunCompleted
+from core.files.folder import Folder
 
 LONG = "\n\n".join(f"Paragraph {n} of a long answer: {'words and more words ' * 20}" for n in range(200)).strip()
 
@@ -54,3 +60,80 @@ class Files:
         plan = await here.delivered(event, routed.run_id)
         assert (plan.failed, len(plan.messages)) == ("", plan.parts)
         assert here.seat.files("liam") == []
+
+
+class Bundles:
+    """Platforms of which one message carries several files."""
+
+    async def test_several_files_are_one_message(self, here: Table[WithBundles]) -> None:
+        plan = await self._sends(here, "olga", ["a.txt", "b.txt", "c.txt"])
+        assert (plan.failed, len(plan.messages)) == ("", 4)
+        assert here.seat.bundles("olga") == [["a.txt", "b.txt", "c.txt"]]
+
+    async def test_more_than_fit_are_several(self, here: Table[WithBundles]) -> None:
+        names = [f"{number:02}.txt" for number in range(12)]
+        plan = await self._sends(here, "omar", names)
+        assert (plan.failed, len(plan.messages)) == ("", 13)
+        assert here.seat.bundles("omar") == [names[:10], names[10:]]
+
+    async def test_a_refused_file_is_named_and_the_others_arrive(self, here: Table[WithBundles]) -> None:
+        here.seat.refuses("evil.txt")
+        plan = await self._sends(here, "otto", ["a.txt", "evil.txt", "c.txt"])
+        assert (plan.failed, len(plan.messages)) == ("", 4)
+        assert sorted(here.seat.files("otto")) == ["a.txt", "c.txt"]
+        assert "was not sent" in await here.shows("evil.txt", "otto")
+
+    async def test_a_missing_file_is_named_and_the_others_arrive(self, here: Table[WithBundles]) -> None:
+        plan = await self._sends(here, "olaf", ["a.txt", "b.txt"], missing=["gone.txt"])
+        assert (plan.failed, len(plan.messages)) == ("", 4)
+        assert here.seat.bundles("olaf") == [["a.txt", "b.txt"]]
+        assert "was not sent" in await here.shows("gone.txt", "olaf")
+
+    async def test_files_of_a_call_that_failed_arrive_once(self, here: Table[WithBundles]) -> None:
+        for how in ("limited", "reset", "gateway", "lost"):
+            person, names = f"oda-{how}", ["a.txt", "b.txt"]
+            plan = await self._sends(here, person, names, fails=how)
+            arrived = here.seat.files(person)
+            assert len(arrived) == len(set(arrived)), how
+            assert plan.failed in ("", "unknown"), how
+            if plan.failed:
+                await here.shows("did not say whether", person)
+            else:
+                assert here.seat.bundles(person) == [names], how
+
+    async def _sends(
+        self,
+        here: Table[WithBundles],
+        person: str,
+        names: Sequence[str],
+        *,
+        missing: Sequence[str] = (),
+        fails: str = "",
+    ) -> Plan:
+        """Answers a person with files whose content is their name, and with words unless the call fails. Returns the
+        plan once it is over."""
+        event = await here.hears(person, "send me all")
+        routed = await here.works(event)
+        folder = Folder(here.home, routed.user, routed.thread)
+        folder.make()
+        for name in names:
+            (folder.root / "user-data" / "outputs" / name).write_text(name)
+        artifacts = tuple(Artifact(f"/mnt/user-data/outputs/{name}", name) for name in (*names, *missing))
+        assert routed.target is not None
+        answer = DeliveryPlanned(
+            plan=routed.run_id,
+            purpose="answer",
+            target=routed.target,
+            text="" if fails else "Here they are.",
+            artifacts=artifacts,
+            thread=routed.thread,
+            user=routed.user,
+        )
+        here.seat.fails(fails)
+        try:
+            await here.stage.system.chats.decide(here.place(event).id, lambda _: [answer], actor=here.seat.name)
+            plan = await here.delivered(event, routed.run_id)
+        finally:
+            here.seat.fails("")
+        await here.does(routed, RunCompleted())
+        return plan

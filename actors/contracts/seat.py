@@ -48,7 +48,7 @@ class Failing(Seat, Protocol):
     def fails(self, how: str) -> None:
         """Has the next message of the bot fail once: `gateway` (HTTP 502 or 503 with a page), `reset` (the connection
         ends), `limited` (429), `refused` (its content); nothing was done. `lost`: it is there, but no answer
-        comes. Empty: not any more."""
+        comes. Empty: not any more. It is a text, or files."""
         ...
 
 
@@ -82,6 +82,18 @@ class WithFiles(Seat, Protocol):
 
     def files(self, person: str) -> Sequence[str]:
         """Returns the content of the files that the bot has sent to a person."""
+        ...
+
+
+class WithBundles(WithFiles, Failing, Protocol):
+    """A platform of which one message carries several files."""
+
+    def bundles(self, person: str) -> Sequence[Sequence[str]]:
+        """Returns the content of the files that the bot has sent to a person, those of a message together."""
+        ...
+
+    def refuses(self, name: str) -> None:
+        """Has messages with a file of this name refused from here on."""
         ...
 
 

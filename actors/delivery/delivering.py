@@ -11,6 +11,9 @@ such an end, and have what is missing sent by a further plan (`DeliveryPlanned.f
 message that is known (an edit, a draft that becomes the answer), and replies of the system itself, may simply be done
 again.
 
+Files that one message can carry are sent by one call (`Bundling`): `delivery.attempted` names the last of them, and
+they are sent, refused or in doubt together. Where one of them is refused, each goes alone.
+
 In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `Execution`, so a
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
 
@@ -54,11 +57,13 @@ from core.chat.facts import (
 )
 from core.chat.port import (
     DRAFT,
+    Bundling,
     ChatGone,
     Content,
     CredentialsDead,
     Draft,
     FateUnknown,
+    File,
     RateLimited,
     Rejected,
     Whispering,
@@ -203,10 +208,14 @@ class Delivery(Actor[DeliveryPlanned]):
             if job.event.purpose == "notice" and _was_not_sent(state.plans.get(job.event.replaces)):
                 raise Ended("refused", "what it changes was not sent", silent=True)
             if part not in own.sent:
-                own.sent[part] = await self._say(job, state)
-            await self._outlet.note_topic(job.event.target, own.sent[part])
-            fact = DeliverySent(plan=plan_id, part=part, parts=job.parts, message=own.sent[part])
-            await self._outlet.record(conversation, plan_id, fact)
+                own.sent = dict(enumerate(await self._say(job, state), part))
+            for message in dict.fromkeys(own.sent.values()):
+                await self._outlet.note_topic(job.event.target, message)
+            facts = [
+                DeliverySent(plan=plan_id, part=number, parts=job.parts, message=message)
+                for number, message in own.sent.items()
+            ]
+            await self._outlet.record(conversation, plan_id, *facts)
         except Later as later:
             return later.seconds
         except Ended as end:
@@ -221,7 +230,7 @@ class Delivery(Actor[DeliveryPlanned]):
                 return own.pause()
             await self._fail(conversation, plan_id, part, Ended("unknown", f"a defect: {type(error).__name__}"))
             return 0.0
-        own.sent.pop(part)
+        own.sent.clear()
         own.failures, own.plain = 0, False
         return 0.0
 
@@ -288,25 +297,29 @@ class Delivery(Actor[DeliveryPlanned]):
 
     # ── one part ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _say(self, job: Job, state: Conversation) -> str:
-        """Says the next part. Returns the id of its message. Raises `Later`, `Ended`, `Unavailable` (of the log)."""
+    async def _say(self, job: Job, state: Conversation) -> Sequence[str]:
+        """Says the next part, or several. Returns the id of the message of each. Raises `Later`, `Ended`, `Unavailable`
+        (of the log)."""
         way = await self._way(job, state)
         findable = self._is_findable(job)
         if self._is_in_doubt(job) and (findable or not (way.repeatable or way.marked)):
             message = await self._look(job, job.key)
             if message is not None:
-                return message
+                return [message] * way.parts
             job.own.unsent.add(job.part)
         turns = self._outlet.turns
         target = job.event.target
-        await (turns.call(person(target)) if way.beside else turns.send(target.chat, job.group, person(target)))
+        if way.beside:
+            await turns.call(person(target))
+        else:
+            await turns.send(target.chat, job.group, person(target), way.parts)
         if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
-            attempt = DeliveryAttempted(plan=job.id, part=job.part)
+            attempt = DeliveryAttempted(plan=job.id, part=job.part + way.parts - 1)
             await self._outlet.record(job.conversation, job.id, *self._unrecorded_draft(job), attempt)
         job.own.unsent.discard(job.part)
         try:
-            message = await self._outlet.call(job.event.target, way.call, way.seconds)
+            messages = await self._outlet.call(job.event.target, way.call, way.seconds)
         except FateUnknown as error:
             again = way.repeatable or findable or (way.marked and job.own.doubts.get(job.part, 0) + 1 < DOUBLES)
             raise self._doubted(job, error, again=again) from error
@@ -315,10 +328,10 @@ class Delivery(Actor[DeliveryPlanned]):
             if way.posts:
                 fact = DeliveryAttempted(plan=job.id, part=job.part, withdrawn=True)
                 await self._outlet.record(job.conversation, job.id, fact)
-            raise self._refused(job, error) from error
+            raise self._refused(job, error, way.parts) from error
         if not way.beside:
             turns.sent(job.event.target.chat)
-        return message
+        return [messages] if isinstance(messages, str) else messages
 
     def _is_findable(self, job: Job) -> bool:
         return self._platform.traits.answers_can_be_found and not job.own.unfindable
@@ -352,8 +365,8 @@ class Delivery(Actor[DeliveryPlanned]):
         job.own.doubts[job.part] = doubts = job.own.doubts.get(job.part, 0) + 1
         return Later(job.own.pause()) if again and doubts < DOUBTS else Ended("unknown", str(error))
 
-    def _refused(self, job: Job, error: Exception) -> Exception:
-        """Returns what follows from a call that certainly had no effect."""
+    def _refused(self, job: Job, error: Exception, parts: int) -> Exception:
+        """Returns what follows from a call for some parts that certainly had no effect."""
         changes = job.part == 0 and not job.own.anew and (job.own.draft is not None or bool(job.event.replaces))
         match error:
             case ChatGone() if not changes:
@@ -364,8 +377,11 @@ class Delivery(Actor[DeliveryPlanned]):
             case ChatGone() | Rejected() if changes:
                 job.own.anew, job.own.plain = True, False
                 return Later(0.0)
+            case Rejected() if parts > 1:
+                job.own.alone = job.part + parts
+                return Later(0.0)
             case Rejected() if isinstance(job.own.files.get(job.part), Path):
-                job.own.files[job.part] = self._instead(job, Unsendable(_refusal_of(job)))
+                job.own.files[job.part] = self._instead(job, job.part, Unsendable(_refusal_of(job)))
                 return Later(0.0)
             case Rejected():
                 return Ended("refused", str(error))
@@ -488,29 +504,59 @@ class Delivery(Actor[DeliveryPlanned]):
 
     async def _file_way(self, job: Job) -> Way:
         target, key = job.event.target, job.key
-        artifact = job.event.artifacts[job.part - len(job.texts)]
-        if job.part not in job.own.files:
-            job.own.files[job.part] = await self._copy(job, artifact)
-        file = job.own.files[job.part]
+        if len(bundle := await self._bundle(job)) > 1:
+            return Way(partial(self._upload_bundle, job, bundle), len(bundle), seconds=FILE_SECONDS)
+        file = await self._file(job, job.part)
         if isinstance(file, str):
             return Way(lambda: self._platform.post(target, Content(file, plan=job.id), key))
-        return Way(lambda: self._platform.upload(target, file, artifact.name, key), seconds=FILE_SECONDS)
+        return Way(
+            lambda: self._platform.upload(target, file, _artifact(job, job.part).name, key), seconds=FILE_SECONDS
+        )
 
-    async def _copy(self, job: Job, artifact: Artifact) -> Path | str:
-        """Returns a copy of an artifact, or the text instead of it."""
+    async def _upload_bundle(self, job: Job, bundle: Sequence[File]) -> tuple[str, ...]:
+        platform = cast(Bundling, self._platform)
+        return tuple(await platform.upload_bundle(job.event.target, bundle, job.key))
+
+    async def _bundle(self, job: Job) -> Sequence[File]:
+        """Returns the files that the next message carries, from the next part on. What was attempted together stays
+        together, so that it is known again. Raises `Ended` if it cannot."""
+        if not self._platform.traits.bundles or job.part < job.own.alone:
+            return []
+        attempted, limit = job.plan.attempted + 1, self._platform.traits.largest_file
+        together, size = list[File](), 0
+        for part in range(job.part, min(job.parts, attempted) if attempted > job.part else job.parts):
+            path = await self._file(job, part)
+            about = (await anyio.Path(path).stat()).st_size if isinstance(path, Path) else 0
+            if isinstance(path, str) or (together and size + about > limit):
+                break
+            together.append(File(path, _artifact(job, part).name, about))
+            size += about
+        if attempted > job.part:
+            if len(together) < attempted - job.part > 1:
+                raise Ended("unknown", "a file of a message that may be there cannot be read any more")
+            return together
+        return together[: cast(Bundling, self._platform).bundle(together)] if together else []
+
+    async def _file(self, job: Job, part: int) -> Path | str:
+        """Returns a copy of the artifact of a part, or the text instead of it."""
+        if part not in job.own.files:
+            job.own.files[part] = await self._copy(job, part)
+        return job.own.files[part]
+
+    async def _copy(self, job: Job, part: int) -> Path | str:
         if job.own.folder is None:
             job.own.folder = tempfile.TemporaryDirectory(dir=self._passing)
-        path = Path(job.own.folder.name) / str(job.part)
+        path, artifact = Path(job.own.folder.name) / str(part), _artifact(job, part)
         limit = self._platform.traits.largest_file
         if not artifact.path:
             await anyio.Path(path).write_text(job.event.text)
             return path
         problem = await asyncio.to_thread(files.copy, self._home, job.event, artifact, limit, path)
-        return path if problem is None else self._instead(job, problem)
+        return path if problem is None else self._instead(job, part, problem)
 
-    def _instead(self, job: Job, problem: Unsendable) -> str:
+    def _instead(self, job: Job, part: int, problem: Unsendable) -> str:
         """Returns the text about a file that is not sent."""
-        artifact = job.event.artifacts[job.part - len(job.texts)]
+        artifact = _artifact(job, part)
         name = artifact.name.replace("`", "'").replace("[", "(").replace("]", ")")
         if problem.too_large and (link := self._link(job.event, artifact)):
             return LINKED.format(name=name, link=link, reason=problem.reason)
@@ -519,6 +565,10 @@ class Delivery(Actor[DeliveryPlanned]):
 
 def _was_not_sent(plan: Plan | None) -> bool:
     return plan is not None and bool(plan.failed) and not plan.messages
+
+
+def _artifact(job: Job, part: int) -> Artifact:
+    return job.event.artifacts[part - len(job.texts)]
 
 
 def _refusal_of(job: Job) -> str:

@@ -55,6 +55,8 @@ class Execution:
     folder: tempfile.TemporaryDirectory[str] | None = None
     files: dict[int, Path | str] = field(default_factory=dict)
     """Copies of artifacts, or the texts instead of them, by part."""
+    alone: int = 0
+    """The parts before it go alone: the platform refused them as one message."""
 
     def pause(self) -> float:
         """Returns the seconds until the next try."""
@@ -100,12 +102,13 @@ class Job(NamedTuple):
 
 
 class Way(NamedTuple):
-    """The way to say a part. `repeatable`: doing it again changes the same message, or does no harm. `posts`: it may
-    make a new one. `marked`: done again, it makes a second message that says so. `beside`: it makes none in the chat,
-    whose pace does not count then.
+    """The way to say a part, or several (`parts`). `repeatable`: doing it again changes the same message, or does no
+    harm. `posts`: it may make a new one. `marked`: done again, it makes a second message that says so. `beside`: it
+    makes none in the chat, whose pace does not count then. `call` returns the id of the message of each part.
     """
 
-    call: Callable[[], Awaitable[str]]
+    call: Callable[[], Awaitable[str | tuple[str, ...]]]
+    parts: int = 1
     repeatable: bool = False
     marked: bool = False
     posts: bool = True

@@ -72,12 +72,13 @@ class Schedule:
     def chat(self, chat: str) -> _Chat:
         return self._chats.setdefault(chat, _Chat())
 
-    def until_send(self, chat: str, group: bool, now: float) -> float:
-        """Returns the seconds until a message may be sent, as far as its chat is concerned."""
+    def until_send(self, chat: str, group: bool, now: float, messages: int = 1) -> float:
+        """Returns the seconds until messages may be sent by one call, as far as their chat is concerned."""
         known = self.chat(chat)
         times = [known.refused_until, known.sent + self.pace.send_seconds]
         if group and self.pace.group_per_minute > 0:
-            times.append(_room(known.recent, self.pace.group_per_minute, MINUTE, now))
+            before = max(1, self.pace.group_per_minute - messages + 1)
+            times.append(_room(known.recent, before, MINUTE, now))
         return max(0.0, max(times) - now)
 
     def until_edit(self, chat: str, group: bool, draft: str, now: float) -> float:
@@ -121,8 +122,8 @@ class Schedule:
                 del self._shares[share]
         return self._calls
 
-    def sent(self, chat: str, now: float) -> None:
-        self._note(chat, now).sent = now
+    def sent(self, chat: str, now: float, messages: int = 1) -> None:
+        self._note(chat, now, messages).sent = now
 
     def edited(self, chat: str, draft: str, now: float) -> None:
         self._note(chat, now).edited[draft] = now
@@ -136,12 +137,12 @@ class Schedule:
         if chat in self._chats:
             self._chats[chat].edited.pop(draft, None)
 
-    def _note(self, chat: str, now: float) -> _Chat:
+    def _note(self, chat: str, now: float, calls: int = 1) -> _Chat:
         if len(self._chats) > KEPT_CHATS:
             self._forget(now)
         known = self.chat(chat)
         _room(known.recent, 1, MINUTE, now)
-        known.recent.append(now)
+        known.recent.extend([now] * calls)
         return known
 
     def _forget(self, now: float) -> None:
@@ -273,21 +274,22 @@ class Turns:
         self._watched = False
         """One of those that wait watches the clock, for all."""
 
-    async def send(self, chat: str, group: bool, share: str = "") -> None:
-        """Waits for the turn of a message, after those of the same chat that came before. Raises `Later`."""
+    async def send(self, chat: str, group: bool, share: str = "", messages: int = 1) -> None:
+        """Waits for the turn of a message, after those of the same chat that came before. `messages`: those that the
+        call makes of it. Raises `Later`."""
         known = self.schedule.chat(chat)
         known.senders += 1
         try:
             async with known.turn:
                 while True:
-                    if (wait := self.schedule.until_send(chat, group, self._clock())) > PATIENCE_SECONDS:
+                    if (wait := self.schedule.until_send(chat, group, self._clock(), messages)) > PATIENCE_SECONDS:
                         raise Later(wait)
                     if wait:
                         await anyio.sleep(wait)
                         continue
                     await self.call(share or chat)
-                    if not self.schedule.until_send(chat, group, self._clock()):
-                        self.schedule.sent(chat, self._clock())
+                    if not self.schedule.until_send(chat, group, self._clock(), messages):
+                        self.schedule.sent(chat, self._clock(), messages)
                         return
         finally:
             known.senders -= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from cachetools import LRUCache
 
 from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, open_session, pause_of, retry_after
 from core.chat.download import save
-from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from core.chat.port import ChatGone, CredentialsDead, FateUnknown, File, RateLimited, Rejected
 from core.errors import Unavailable
 
 BASE_URL = "https://discord.com/api/v10"
@@ -132,12 +132,13 @@ class Api:
                 await save(response.content.iter_chunked(CHUNK), into, limit, name, response.content_length)
 
 
-async def form_of(body: Mapping[str, Any], file: Path, name: str) -> aiohttp.FormData:
-    """Returns the form of a message with a file, which is read at once: it is at most 10 MB."""
+async def form_of(body: Mapping[str, Any], files: Sequence[File]) -> aiohttp.FormData:
+    """Returns the form of a message with files, which are read at once: together they are at most 10 MB."""
     form = aiohttp.FormData(quote_fields=False)  # else names are percent-encoded
     form.add_field("payload_json", json.dumps(body), content_type="application/json")
-    content = await anyio.Path(file).read_bytes()
-    form.add_field("files[0]", content, filename=name, content_type="application/octet-stream")
+    for number, file in enumerate(files):
+        content = await anyio.Path(file.path).read_bytes()
+        form.add_field(f"files[{number}]", content, filename=file.name, content_type="application/octet-stream")
     return form
 
 

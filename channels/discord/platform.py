@@ -41,6 +41,7 @@ from core.chat.port import (
     ChatGone,
     Content,
     CredentialsDead,
+    File,
     Finding,
     Receive,
     Rejected,
@@ -59,6 +60,8 @@ ACKNOWLEDGE_SECONDS = 2.5
 """Discord waits 3 s for the first answer to an interaction."""
 NOTE_SECONDS = 1.0
 """Between notes of how far the events are in custody. After a kill, those of this time come again."""
+MOST_FILES = 10
+"""Attachments of a message."""
 CATCH_UP = 100
 """Messages of a channel that are read after a session that could not be resumed."""
 DEFERRED, DEFERRED_UPDATE, EPHEMERAL = 5, 6, 1 << 6
@@ -387,9 +390,18 @@ class DiscordPlatform:
         size = (await anyio.Path(file).stat()).st_size
         if size > self.traits.largest_file:
             raise too_large(name, size, self.traits.largest_file)
-        body = {"attachments": [{"id": 0, "filename": name}], "allowed_mentions": NOBODY, **_once(target, key)}
+        [message] = await self.upload_bundle(target, [File(file, name, size)], key)
+        return message
+
+    def bundle(self, files: Sequence[File]) -> int:
+        return min(len(files), MOST_FILES)
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
+        names = [{"id": number, "filename": file.name} for number, file in enumerate(files)]
+        body = {"attachments": names, "allowed_mentions": NOBODY, **_once(target, key)}
         path = f"/channels/{channel_of(target)}/messages"
-        return str((await self._api.call("POST", path, form=await form_of(body, file, name)))["id"])
+        message = await self._api.call("POST", path, form=await form_of(body, files))
+        return [str(message["id"])] * len(files)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         channel, _, identity = attachment.id.partition("/")

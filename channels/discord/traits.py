@@ -17,6 +17,7 @@ TRAITS = Traits(
     open_to_the_world=True,
     replies_are_topics=True,
     largest_file=UPLOAD_LIMIT,
+    bundles=True,
     whispers=True,
     setup=(
         Step("Open https://discord.com/developers/applications → New Application."),

@@ -1,7 +1,7 @@
 """Slack behind the port of chat platforms: what an account can say and show.
 
 Every message carries its key in its metadata, so one whose answer was lost is looked for (`find`) and not posted twice.
-A file cannot have metadata: its key is the `block_id` of the line below it.
+Files cannot have metadata: their key is the `block_id` of the line below them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,18 @@ from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.people import Names
-from core.chat.port import DRAFT, ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
+from core.chat.port import (
+    DRAFT,
+    ChatGone,
+    Content,
+    CredentialsDead,
+    File,
+    Finding,
+    Receive,
+    Rejected,
+    Report,
+    Traits,
+)
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
@@ -48,6 +59,8 @@ STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
 """People, threads and channels."""
+MOST_FILES = 10
+"""Files of a message: as many as the elements of the `context` block below them, which names them."""
 PROBES = 5
 """Messages that may be an open stream, of which Slack is asked."""
 KEYS_SCOPE = "metadata.message:read"
@@ -335,27 +348,33 @@ class SlackPlatform:
         raise Unavailable(f"{target.chat}: more than {PAGES * PAGE} messages to look through")
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
+        [message] = await self.upload_bundle(target, [File(file, name, file.stat().st_size)], key)
+        return message
+
+    def bundle(self, files: Sequence[File]) -> int:
+        return min(len(files), MOST_FILES)
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
         client = self.web.client
-        size = file.stat().st_size
-        request = client.files_getUploadURLExternal(filename=name, length=size)
-        place = await self.web.call("files.getUploadURLExternal", request, effect=False)
-        await self.web.send_bytes(str(place["upload_url"]), file)
-        line = {
-            "type": "context",
-            "block_id": block_id(key),
-            "elements": [{"type": "plain_text", "text": name[:STATUS]}],
-        }
+        uploaded: list[dict[str, str | None]] = []
+        for file in files:
+            request = client.files_getUploadURLExternal(filename=file.name, length=file.size)
+            place = await self.web.call("files.getUploadURLExternal", request, effect=False)
+            await self.web.send_bytes(str(place["upload_url"]), file.path)
+            uploaded.append({"id": str(place["file_id"]), "title": file.name})
+        names = [{"type": "plain_text", "text": file.name[:STATUS]} for file in files]
+        line = {"type": "context", "block_id": block_id(key), "elements": names}
         await self.web.call(
             "files.completeUploadExternal",
             client.files_completeUploadExternal(
-                files=[{"id": str(place["file_id"]), "title": name}],
+                files=uploaded,
                 channel_id=target.chat,
                 thread_ts=target.topic or None,
                 blocks=json.dumps([line]),
             ),
         )
-        # Slack shares the file afterwards: its message has no id yet.
-        return ""
+        # Slack shares the files afterwards: their message has no id yet.
+        return [""] * len(files)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         answer = await self.web.call("files.info", self.web.client.files_info(file=attachment.id), effect=False)

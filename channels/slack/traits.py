@@ -15,6 +15,7 @@ TRAITS = Traits(
     pace=Pace(edit_seconds=1.5, group_edit_seconds=1.5, send_seconds=1.0, group_per_minute=60, per_second=10),
     answers_can_be_found=True,
     largest_file=1 << 30,
+    bundles=True,
     whispers=True,
     # Native streams take no buttons. Whoever waits for longer may want to stop; short answers stay quick.
     buttonless_seconds=8.0,

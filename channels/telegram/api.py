@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ from telegram import (
     Bot,
     InlineKeyboardMarkup,
     InputFile,
+    InputMediaDocument,
+    InputMediaPhoto,
     LinkPreviewOptions,
     MessageEntity,
     ReplyParameters,
@@ -37,7 +40,7 @@ from channels.telegram.updates import ALLOWED, thread_of
 from core import reasons
 from core.chat.download import save
 from core.chat.facts import Attachment, Target
-from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from core.chat.port import ChatGone, CredentialsDead, FateUnknown, File, RateLimited, Rejected
 from core.chat.sizes import too_large
 from core.errors import Unavailable
 
@@ -239,7 +242,7 @@ class Api:
         size = (await anyio.Path(file).stat()).st_size
         if size > UPLOAD_LIMIT:
             raise too_large(name, size, UPLOAD_LIMIT)
-        if Path(name).suffix.lower() in PHOTOS and size <= PHOTO_LIMIT:
+        if is_photo(File(file, name, size)):
             try:
                 return await self._upload(target, file, name, photo=True)
             except Rejected:
@@ -262,6 +265,27 @@ class Api:
             return str(message.message_id)
 
         return await self._posted("sendPhoto" if photo else "sendDocument", self._in_chat(target, call), UPLOAD_SECONDS)
+
+    async def upload_album(self, target: Target, files: Sequence[File]) -> Sequence[str]:
+        """Posts two to ten files as an album: photos if the first is one, else documents."""
+        kind = InputMediaPhoto if is_photo(files[0]) else InputMediaDocument
+
+        async def call(chat: int, reply: ReplyParameters | None) -> Sequence[str]:
+            with ExitStack() as opened:
+                media = [
+                    kind(InputFile(opened.enter_context(file.path.open("rb")), file.name, True, read_file_handle=False))
+                    for file in files
+                ]
+                messages = await self._bot.send_media_group(
+                    chat,
+                    media,
+                    message_thread_id=thread_of(target.topic),
+                    reply_parameters=reply,
+                    read_timeout=UPLOAD_SECONDS,
+                )
+            return [str(message.message_id) for message in messages]
+
+        return await self._posted("sendMediaGroup", self._in_chat(target, call), UPLOAD_SECONDS)
 
     async def download(self, attachment: Attachment, into: Path, limit: int) -> None:
         """Writes a file. Raises `Rejected` if it is over the limit, has expired, or is a web page."""
@@ -323,6 +347,11 @@ class Api:
 
     def _current(self, chat: int) -> int:
         return self._moved.get(chat, chat)
+
+
+def is_photo(file: File) -> bool:
+    """Tells whether a file is to be shown as a photo."""
+    return Path(file.name).suffix.lower() in PHOTOS and file.size <= PHOTO_LIMIT
 
 
 def _reply(target: Target) -> ReplyParameters | None:

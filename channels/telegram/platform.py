@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +21,9 @@ from channels.chat.presses import Press, Presses
 from channels.chat.reconnecting import pause_after
 from channels.markup import telegram as markup
 from channels.telegram import texts
-from channels.telegram.api import Api, Conflict
+from channels.telegram.api import Api, Conflict, is_photo
 from channels.telegram.drafts import Drafts, TelegramDraft
-from channels.telegram.traits import COMMANDS, DOWNLOAD_LIMIT, TRAITS
+from channels.telegram.traits import COMMANDS, DOWNLOAD_LIMIT, MOST_IN_ALBUM, TRAITS
 from channels.telegram.updates import received
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import (
@@ -30,6 +31,7 @@ from core.chat.port import (
     Content,
     CredentialsDead,
     FateUnknown,
+    File,
     Finding,
     Platform,
     RateLimited,
@@ -255,6 +257,14 @@ class Telegram:
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         return await self._api.upload(target, file, name)
+
+    def bundle(self, files: Sequence[File]) -> int:
+        """Photos and documents are in albums of their own."""
+        alike = takewhile(lambda file: is_photo(file) == is_photo(files[0]), files)
+        return min(len(list(alike)), MOST_IN_ALBUM)
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
+        return await self._api.upload_album(target, files)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         await self._api.download(attachment, into, min(limit, DOWNLOAD_LIMIT))

@@ -9,6 +9,7 @@ from core.chat.port import Credential, Pace, Step, Traits
 UPLOAD_LIMIT = 50_000_000
 """Bytes of a document that a bot may send."""
 PHOTO_LIMIT = 10_000_000
+MOST_IN_ALBUM = 10
 DOWNLOAD_LIMIT = 20_000_000
 """Bytes of a file that a bot may fetch."""
 
@@ -25,6 +26,7 @@ TRAITS = Traits(
     topics_are_rooms=True,
     deep_link="https://t.me/{bot_username}?start={code}",
     largest_file=UPLOAD_LIMIT,
+    bundles=True,
     whispers=True,
     setup=(
         Step(

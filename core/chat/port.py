@@ -109,6 +109,8 @@ class Traits(NamedTuple):
     """A message that was sent can be changed later."""
     largest_file: int = 20 << 20
     """Bytes."""
+    bundles: bool = False
+    """A message carries several files: it is a `Bundling`, too."""
     whispers: bool = False
     """It can say something to one person of a group: it is a `Whispering`, too."""
     setup: Sequence[Step] = ()
@@ -241,6 +243,29 @@ class Resuming(Protocol):
 
     def resume(self, notes: Path) -> None:
         """Names the file in which it keeps what it needs for that. Called once, before `listen`."""
+        ...
+
+
+class File(NamedTuple):
+    """A file to be posted."""
+
+    path: Path
+    name: str
+    size: int
+    """Bytes."""
+
+
+class Bundling(Protocol):
+    """A platform of which one message carries several files."""
+
+    def bundle(self, files: Sequence[File]) -> int:
+        """Returns how many of the files one message carries, from the first on. Their sizes add up to no more than
+        `Traits.largest_file`, but for a single one."""
+        ...
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
+        """Posts files as one message, all or none of them; `find` knows it by its key. Returns the id of the message of
+        each file. Raises `Rejected` if one of them is refused."""
         ...
 
 

@@ -27,6 +27,7 @@ from core.chat.port import (
     Content,
     CredentialsDead,
     FateUnknown,
+    File,
     Finding,
     Pace,
     RateLimited,
@@ -136,7 +137,7 @@ class Store:
         if target.kind == "group":
             about = f"{method} {chat}: more than {pace.group_per_minute} in a minute"
             self._count(self._groups[chat], MINUTE, pace.group_per_minute, now, about)
-        if method in ("post", "upload"):
+        if method in ("post", "upload", "upload_bundle"):
             if now < self._sent.get(chat, 0.0) + pace.send_seconds:
                 self.violations.append(f"{method} {chat}: too soon after the last message")
             self._sent[chat] = now
@@ -279,6 +280,18 @@ class ScriptedPlatform:
         await self.store.answer(fault)
         return message.id
 
+    def bundle(self, files: Sequence[File]) -> int:
+        return min(len(files), 3)
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
+        fault = self.store.arrive("upload_bundle", target, key)
+        if self.store.keyed and (posted := self.store.by_key(target, key)) is not None:
+            return [posted.id] * len(files)
+        names = " ".join(file.name for file in files)
+        message = self.store.add(target, key, names, file=b" ".join(file.path.read_bytes() for file in files))
+        await self.store.answer(fault)
+        return [message.id] * len(files)
+
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         fault = self.store.arrive("fetch", Target(""), attachment.id)
         content = self.store.attachments[attachment.id]
@@ -301,6 +314,7 @@ def store(
     keyed: bool = False,
     pace: Pace = QUICK,
     topics: bool = False,
+    bundles: bool = False,
     largest_file: int = 1 << 20,
 ) -> Store:
     return Store(
@@ -313,6 +327,7 @@ def store(
             answers_can_be_found=findable,
             replies_are_topics=topics,
             largest_file=largest_file,
+            bundles=bundles,
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from core.errors import Unavailable
 from core.events import RunCompleted
 from tests.actors.delivery.conftest import DEADLINE, HERE, Side
 from tests.crash.place import Mode, cuts
-from tests.support.chat_platform import Fault, Store, serving, store
+from tests.support.chat_platform import Fault, Kind, Store, serving, store
 from tests.support.workers import Power
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
@@ -53,10 +54,11 @@ async def until(platform: Store, holds: Callable[[], bool]) -> None:
             await platform.called.wait()
 
 
-def outputs(side: Side) -> None:
+def outputs(side: Side, *names: str) -> None:
     folder = side.home / "users/ada/threads/t1/user-data/outputs"
     folder.mkdir(parents=True)
-    (folder / "a.txt").write_text("aaa")
+    for name in names or ("a.txt",):
+        (folder / name).write_text("aaa")
 
 
 CUTS = [(True, *cut) for cut in [(0, "later"), *cuts(range(1, FACTS + 1), "unheard", "later")]]
@@ -106,6 +108,37 @@ async def test_a_process_that_dies_in_a_call(side: Side, findable: bool, method:
     failed = state.plans["r1"].failed
     assert failed == ("" if findable or method != "upload" else "unknown")
     check(failed, "", platform, findable, drafts=1)
+
+
+@pytest.mark.parametrize(("findable", "keyed"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize("kind", ["death", "lost", "missed", "defect"])
+async def test_files_of_one_message_are_there_once(side: Side, findable: bool, keyed: bool, kind: Kind) -> None:
+    """Five files, three of which a message carries; of the first message, nobody is told what became of it."""
+    names = [f"{number}.txt" for number in range(5)]
+    outputs(side, *names)
+    platform = store(findable=findable, keyed=keyed, bundles=True)
+    platform.fail("upload_bundle", Fault(kind))
+    async with serving(side.endpoint, side.home, platform), anyio.create_task_group() as tasks:
+        artifacts = tuple(Artifact(f"/mnt/user-data/outputs/{name}", name) for name in names)
+        tasks.start_soon(partial(side.plan, "p", "one", purpose="push", artifacts=artifacts, thread="t1", user="ada"))
+        if kind == "death":
+            with anyio.fail_after(DEADLINE):
+                await platform.died.wait()
+        else:
+            await until(platform, lambda: len(platform.made("upload_bundle")) > findable)
+            await side.done()
+        tasks.cancel_scope.cancel()
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("after", "after")
+        state = await side.done()
+    sent = [text for text in platform.texts() if ".txt" in text]
+    if findable:
+        assert (state.plans["p"].failed, state.plans["p"].parts, len(state.plans["p"].messages)) == ("", 6, 6)
+        assert sent == ["0.txt 1.txt 2.txt", "3.txt 4.txt"]
+    else:
+        assert state.plans["p"].failed == "unknown"
+        assert sent == (["0.txt 1.txt 2.txt"] if kind != "missed" else [])
+    assert not platform.violations
 
 
 @pytest.mark.parametrize("keyed", [True, False])

@@ -34,6 +34,15 @@ def test_a_group_has_its_minute() -> None:
     assert schedule.until_send("g", True, MINUTE) == 0.0
 
 
+def test_an_album_has_as_much_of_a_groups_minute_as_it_has_messages() -> None:
+    schedule = Schedule(PACE)
+    schedule.sent("g", 0.0, 3)
+    assert schedule.until_send("g", True, 10.0, 5) == 0.0
+    assert schedule.until_send("g", True, 10.0, 6) == pytest.approx(MINUTE - 10.0)
+    assert schedule.until_send("g", True, 10.0, 10) == pytest.approx(MINUTE - 10.0), "more than a minute has"
+    assert schedule.until_send("a", False, 10.0, 10) == 0.0
+
+
 def test_edits_leave_room_for_messages() -> None:
     schedule = Schedule(PACE)
     for second in range(6):

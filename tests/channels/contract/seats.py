@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 from actors.contracts.seat import Duplicating, Failing, WithFiles, WithSigns, WithWhispers
@@ -31,8 +32,14 @@ class Slack(towns.Slack):
         self.server.person(person).deletes("", message)
 
     def files(self, person: str) -> Sequence[str]:
-        sent = [file for m in self.server.chat(f"@{person}").messages.values() for file in m.get("files", ())]
-        return [self.server.contents[file["id"]].decode() for file in sent]
+        return list(chain(*self.bundles(person)))
+
+    def bundles(self, person: str) -> Sequence[Sequence[str]]:
+        sent = [message["files"] for message in self.server.chat(f"@{person}").messages.values() if "files" in message]
+        return [[self.server.contents[file["id"]].decode() for file in files] for files in sent]
+
+    def refuses(self, name: str) -> None:
+        self.server.faults.refused_files.add(name)
 
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         return any(label in seen.buttons for seen in self.server.answers(group or f"@{person}"))
@@ -49,7 +56,7 @@ class Slack(towns.Slack):
     def fails(self, how: str) -> None:
         faults = {"gateway": "html", "reset": "cut", "limited": "rate:1", "refused": "invalid_blocks", "lost": "lose"}
         self.server.faults.calls.clear()
-        for method in ("chat.postMessage", "chat.update") if how else ():
+        for method in ("chat.postMessage", "chat.update", "files.completeUploadExternal") if how else ():
             self.server.faults.add(method, faults[how])
 
     def wire(self, person: str) -> Sequence[str]:
@@ -86,8 +93,15 @@ class Telegram(towns.Telegram):
         await self.server.wake()
 
     def files(self, person: str) -> Sequence[str]:
-        shown = self.server.seen(self._chat(person, ""))
-        return [each.content.decode() for each in shown if each.by_bot and each.file]
+        return list(chain(*self.bundles(person)))
+
+    def bundles(self, person: str) -> Sequence[Sequence[str]]:
+        shown = [each for each in self.server.seen(self._chat(person, "")) if each.by_bot and each.file]
+        albums = groupby(shown, lambda each: each.raw.get("media_group_id", each.id))
+        return [[each.content.decode() for each in album] for _, album in albums]
+
+    def refuses(self, name: str) -> None:
+        self.server.faults.refused_files.add(name)
 
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         shown = self.server.seen(self._chat(person, group))
@@ -105,7 +119,7 @@ class Telegram(towns.Telegram):
 
     def fails(self, how: str) -> None:
         self.server.faults.clear()
-        for method in ("sendMessage", "editMessageText") if how else ():
+        for method in ("sendMessage", "editMessageText", "sendMediaGroup") if how else ():
             match how:
                 case "refused":
                     self.server.faults.add(method, "gone", status=400, description="Bad Request: can't parse entities")
@@ -272,7 +286,13 @@ class Discord(towns.Discord):
         self.server.person(person).deletes(message)
 
     def files(self, person: str) -> Sequence[str]:
-        return [seen.file.decode() for seen in self._said(person, "") if seen.file]
+        return list(chain(*self.bundles(person)))
+
+    def bundles(self, person: str) -> Sequence[Sequence[str]]:
+        return [[file.decode() for file in seen.files] for seen in self._said(person, "") if seen.files]
+
+    def refuses(self, name: str) -> None:
+        self.server.faults.refused_files.add(name)
 
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         return any(label in seen.buttons for seen in self._said(person, group))

@@ -11,7 +11,7 @@ from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
-from actors.contracts.files import Files
+from actors.contracts.files import Bundles, Files
 from actors.contracts.held import Code, Faults, Held, Repeated
 from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
@@ -57,6 +57,11 @@ class TestRefusals(Refusals): ...
 
 
 class TestFiles(Files): ...
+
+
+@pytest.mark.parametrize("here", ["slack", "telegram", "discord"], indirect=True)
+class TestBundles(Bundles):
+    """Feishu and DingTalk have one file in a message."""
 
 
 class TestArriving(Arriving, ArrivingByButton, ArrivingFiles): ...

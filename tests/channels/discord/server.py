@@ -30,13 +30,18 @@ LIMITS = {"POST": (5, 1.0), "PATCH": (5, 1.0)}
 """Calls of a route in so many seconds: the real ones have 5."""
 
 
+Files = Sequence[tuple[str, bytes]]
+FILE, REQUEST = 10 << 20, 25 << 20
+"""Bytes of a file, and of a request."""
+
+
 class Seen(NamedTuple):
     """A message as people see it."""
 
     id: str
     text: str
     buttons: Sequence[str]
-    file: bytes
+    files: Sequence[bytes]
     by_bot: bool
     reply_to: str = ""
 
@@ -128,6 +133,8 @@ class Faults:
         """The gateway answers no heartbeat and sends nothing."""
         self.refuse_handshakes = 0
         self.duplicate = False
+        self.refused_files: set[str] = set()
+        """Names."""
 
     def add(self, route: str, kind: str, seconds: float = 0.0) -> None:
         """Has the next call of a route (a pattern of `METHOD path`) fail: `lose` (applied), `cut`, `502`,
@@ -246,11 +253,11 @@ class DiscordServer:
         for message in self.messages[channel].values():
             if message.get("loading"):
                 continue
-            file = b"".join(self.contents[each["id"]] for each in message["attachments"])
+            files = [self.contents[each["id"]] for each in message["attachments"]]
             labels = [button["label"] for button in _buttons(message)]
             reply = (message.get("message_reference") or {}).get("message_id", "")
             by_bot = message["author"]["id"] == BOT
-            shown.append(Seen(message["id"], message["content"], labels, file, by_bot, reply))
+            shown.append(Seen(message["id"], message["content"], labels, files, by_bot, reply))
         return shown
 
     async def until(self, condition: Callable[[], Any]) -> Any:
@@ -452,7 +459,7 @@ class DiscordServer:
         path = "/" + request.match_info["path"]
         call = f"{request.method} {path}"
         self.calls.append(Call(request.method, path))
-        body, file = await _body(request)
+        body, files = await _body(request)
         fault, seconds = self.faults.take(call)
         if fault == "cut":
             return self._cut(request)
@@ -462,7 +469,7 @@ class DiscordServer:
             return _refusal(400, 50035, "Invalid Form Body")
         if refusal := self._limit(request.method, path, fault, seconds):
             return refusal
-        answer = self._answer(request, path, body, file)
+        answer = self._answer(request, path, body, files)
         self._note()
         if fault == "lose":
             return self._cut(request)
@@ -505,7 +512,7 @@ class DiscordServer:
             "X-RateLimit-Bucket": route.partition(" ")[0],
         }
 
-    def _answer(self, request: web.Request, path: str, body: Any, file: tuple[str, bytes] | None) -> web.Response:
+    def _answer(self, request: web.Request, path: str, body: Any, files: Files) -> web.Response:
         parts = path.strip("/").split("/")
         match request.method, parts:
             case "POST", ["interactions", _, token, "callback"]:
@@ -531,7 +538,7 @@ class DiscordServer:
             case method, ["channels", channel, *rest]:
                 if channel not in self.channels:
                     return _refusal(404, 10003, "Unknown Channel")
-                return self._in_channel(method, channel, rest, body, file, request.query)
+                return self._in_channel(method, channel, rest, body, files, request.query)
         return _refusal(404, 0, "404: Not Found")
 
     def _in_channel(
@@ -540,7 +547,7 @@ class DiscordServer:
         channel: str,
         rest: Sequence[str],
         body: Any,
-        file: tuple[str, bytes] | None,
+        files: Files,
         query: Mapping[str, str],
     ) -> web.Response:
         messages = self.messages[channel]
@@ -551,7 +558,7 @@ class DiscordServer:
                 self.typing.add(channel)
                 return web.Response(status=204)
             case "POST", ["messages"]:
-                return self._posted(channel, body, file)
+                return self._posted(channel, body, files)
             case "GET", ["messages"]:
                 later = [each for key, each in messages.items() if int(key) > int(query.get("after", 0))]
                 return web.json_response(later[::-1][: int(query["limit"])])
@@ -560,7 +567,7 @@ class DiscordServer:
             case "GET", ["messages", message]:
                 return web.json_response(self._with_addresses(messages[message]))
             case "PATCH", ["messages", message]:
-                if refusal := self._refused(body, file=False):
+                if refusal := self._refused(body):
                     return refusal
                 messages[message] |= {key: body[key] for key in ("content", "components") if key in body}
                 return web.json_response(messages[message])
@@ -569,8 +576,8 @@ class DiscordServer:
                 return web.Response(status=204)
         return _refusal(405, 0, "405: Method Not Allowed")
 
-    def _posted(self, channel: str, body: Any, file: tuple[str, bytes] | None) -> web.Response:
-        if refusal := self._refused(body, file=file is not None):
+    def _posted(self, channel: str, body: Any, files: Files) -> web.Response:
+        if refusal := self._refused(body, files):
             return refusal
         nonce = str(body.get("nonce", ""))
         if len(nonce) > 25:
@@ -580,20 +587,26 @@ class DiscordServer:
             return web.json_response(self.messages[channel][known])
         message = self.message(channel, self.user, body.get("content", ""))
         message |= {key: body[key] for key in ("components", "message_reference") if key in body}
-        if file is not None:
-            message["attachments"] = self.attached({file[0]: ("application/octet-stream", file[1])})
+        for name, content in files:
+            message["attachments"] += self.attached({name: ("application/octet-stream", content)})
         self._nonces[channel, nonce] = (time.monotonic(), message["id"])
         self.dispatch("MESSAGE_CREATE", self.sent(message, self.user))
         return web.json_response(message)
 
-    def _refused(self, body: Any, *, file: bool) -> web.Response | None:
+    def _refused(self, body: Any, files: Files = ()) -> web.Response | None:
         """Refuses what Discord does not take; notes what would ping."""
         if (body.get("allowed_mentions") or {}).get("parse") != []:
             self.problems.append("a message that may ping people")
         content = body.get("content", "")
         if len(content) > 2000:
             return _refusal(400, 50035, "Invalid Form Body")
-        if not content and not file:
+        if sum(len(data) for _, data in files) > REQUEST:
+            return _refusal(413, 40005, "Request entity too large")
+        if len(files) > 10 or any(len(data) > FILE for _, data in files):
+            return _refusal(400, 50035, "Invalid Form Body")
+        if any(name in self.faults.refused_files for name, _ in files):
+            return _refusal(400, 50035, "Invalid Form Body")
+        if not content and not files:
             return _refusal(400, 50006, "Cannot send an empty message")
         for row in body.get("components") or ():
             if len(row["components"]) > 5:
@@ -635,19 +648,19 @@ def _bucket(method: str, path: str) -> str:
     return f"{method.lower()}-{parts[0]}-{kind} {major}"
 
 
-async def _body(request: web.Request) -> tuple[Any, tuple[str, bytes] | None]:
+async def _body(request: web.Request) -> tuple[Any, Files]:
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
-        return json.loads(text) if text else {}, None
+        return json.loads(text) if text else {}, ()
     body: Any = {}
-    file: tuple[str, bytes] | None = None
+    files = []
     form = await request.post()
     for name, value in form.items():
         if name == "payload_json":
             body = json.loads(value if isinstance(value, bytearray | bytes) else str(value))
         elif isinstance(value, web.FileField):
-            file = (value.filename, value.file.read())
-    return body, file
+            files.append((value.filename, value.file.read()))
+    return body, files
 
 
 def _refusal(status: int, code: int, message: str) -> web.Response:

@@ -155,7 +155,7 @@ async def test_files_are_sent_once_and_not_over_the_limit(tmp_path: Path) -> Non
             await discord.upload(target, tmp_path / "a.txt", "ä b.txt", "k")
         await discord.upload(target, tmp_path / "a.txt", "ä b.txt", "k")
         [seen] = server.seen(target.chat)
-        assert seen.file == b"words"
+        assert seen.files == [b"words"]
         assert server.messages[target.chat][seen.id]["attachments"][0]["filename"] == "ä b.txt"
         with (tmp_path / "large").open("wb") as file:
             file.truncate(discord.traits.largest_file + 1)

@@ -128,6 +128,8 @@ class Faults:
     """Connections on which nothing is ever sent."""
     duplicate: int = 0
     """Events that are delivered twice, with the same `event_id`."""
+    refused_files: set[str] = field(default_factory=set)
+    """Names."""
     hold: bool = False
     """Events wait for `SlackServer.release`, which may reorder them."""
 
@@ -863,6 +865,8 @@ class SlackServer:
     # Files
 
     def _files_getUploadURLExternal(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if body["filename"] in self.faults.refused_files:
+            raise Refused("blocked_file_type")
         id_ = f"F{next(self._ids)}"
         self.files[id_] = {"id": id_, "name": body["filename"], "size": int(body["length"]), "mode": "hosted"}
         return {"upload_url": f"{self.origin}/upload/{id_}", "file_id": id_}

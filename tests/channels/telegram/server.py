@@ -125,6 +125,8 @@ class Faults:
         self._faults: list[Fault] = []
         self.without_drafts: set[int] = set()
         """Chats that refuse drafts."""
+        self.refused_files: set[str] = set()
+        """Names."""
         self.duplicates = False
         """Polls also repeat the last update that was confirmed."""
         self.reordered = False
@@ -176,6 +178,7 @@ class Chat:
         self.moved_to = 0
         self.drafts: dict[int, tuple[Shown, float]] = {}
         self.sent: deque[tuple[float, bool]] = deque(maxlen=100)
+        self.minute: deque[float] = deque(maxlen=100)
         self.flooded_until = 0.0
 
     @property
@@ -675,17 +678,49 @@ class TelegramServer:
     def _do_sendDocument(self, parameters: Json) -> Json:
         return self._file(parameters, "document")
 
+    def _do_sendMediaGroup(self, parameters: Json) -> list[Json]:
+        """All are posted, or none."""
+        chat, media = self._writable(parameters), parameters["media"]
+        if not 2 <= len(media) <= 10:
+            raise bad("too many messages to send as an album" if media[10:] else "there are no messages to send")
+        kinds = {item["type"] for item in media}
+        if len(kinds) > 1 and kinds & {"document", "audio"}:
+            raise bad("documents and audio files are in albums of their own")
+        files = [parameters[item["media"].removeprefix("attach://")] for item in media]
+        if sum(len(content) for _, content in files) > FILES["document"]:
+            raise Refused(413, "Request Entity Too Large")
+        for number, (item, (name, content)) in enumerate(zip(media, files, strict=True), 1):
+            try:
+                self._check_file(item["type"], name, content)
+            except Refused as error:
+                reason = error.body["description"].removeprefix("Bad Request: ")
+                raise bad(f'failed to send message #{number} with the error message "{reason}"') from None
+        self._paced(chat, "sendMediaGroup", len(media))
+        album = {"media_group_id": str(next(self._numbers))}
+        posted = [
+            self._posted(chat, parameters, file=name, kind=item["type"], content=content)
+            for item, (name, content) in zip(media, files, strict=True)
+        ]
+        for message in posted:
+            chat.messages[message["message_id"]].raw |= album
+        return [message | album for message in posted]
+
     def _file(self, parameters: Json, kind: str) -> Json:
         chat = self._writable(parameters)
         name, content = parameters[kind]
+        self._check_file(kind, name, content)
+        self._paced(chat, f"send{kind.title()}")
+        return self._posted(chat, parameters, file=name, kind=kind, content=content)
+
+    def _check_file(self, kind: str, name: str, content: bytes) -> None:
         if not content:
             raise bad("file must be non-empty")
         if len(content) > FILES[kind]:
             raise Refused(413, "Request Entity Too Large")
         if kind == "photo" and not content.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF")):
             raise bad("IMAGE_PROCESS_FAILED")
-        self._paced(chat, f"send{kind.title()}")
-        return self._posted(chat, parameters, file=name, kind=kind, content=content)
+        if name in self.faults.refused_files:
+            raise bad("DOCUMENT_INVALID")
 
     def _do_getFile(self, parameters: Json) -> Json:
         handle = str(parameters["file_id"])
@@ -755,21 +790,22 @@ class TelegramServer:
         if chat := self._chats.get(int(parameters.get("chat_id", 0))):
             chat.flooded_until = self.clock() + seconds
 
-    def _paced(self, chat: Chat, method: str) -> None:
-        """One message and one edit a second in a chat, of which bursts of four are let through; 20 calls a minute in a
-        group, 30 a second over all; no call before the end of a pause that was asked for. Windows are a little shorter
-        than Telegram's, as calls do not take equally long to arrive."""
+    def _paced(self, chat: Chat, method: str, messages: int = 1) -> None:
+        """One message and one edit a second in a chat, of which bursts of four are let through; 20 messages a minute in
+        a group, each item of an album one of them, 30 calls a second over all; no call before the end of a pause that
+        was asked for. Windows are a little shorter than Telegram's, as calls do not take equally long to arrive."""
         now = self.clock()
         if now < chat.flooded_until:
             self.violations.append(f"{method} in {chat.id} came {chat.flooded_until - now:.2f} s early")
         shows = method in ("editMessageText", "sendMessageDraft")
         chat.sent.append((now, shows))
+        chat.minute.extend([now] * messages)
         self._sent.append(now)
         if not self.rates:
             return
         second = sum(now - at < 0.95 for at in self._sent)
         burst = sum(now - at < 2.9 and kind == shows for at, kind in chat.sent)
-        minute = sum(now - at < 58.0 for at, _ in chat.sent)
+        minute = sum(now - at < 58.0 for at in chat.minute)
         if second > 30 or burst > 4 or (chat.id < 0 and minute > 20):
             self.violations.append(f"{method} in {chat.id}: {second} in 1 s, {burst} in 3 s, {minute} in 1 min")
             seconds = 3

@@ -9,7 +9,7 @@ import pytest
 from channels.telegram.platform import Telegram
 from channels.telegram.traits import DOWNLOAD_LIMIT, PHOTO_LIMIT, UPLOAD_LIMIT
 from core.chat.facts import Attachment, Target
-from core.chat.port import FateUnknown, RateLimited, Rejected
+from core.chat.port import FateUnknown, File, RateLimited, Rejected
 from core.errors import Unavailable
 from tests.channels.telegram.conftest import Account
 from tests.channels.telegram.server import TelegramServer
@@ -71,6 +71,30 @@ async def test_a_file_that_is_too_large_is_not_sent(
     with pytest.raises(Rejected, match="a little more than 50 MB"):
         await platform.upload(team, path, "film.mp4", "k")
     assert server.calls == []
+
+
+async def test_photos_and_documents_are_in_albums_of_their_own(
+    server: TelegramServer, platform: Telegram, team: Target, tmp_path: Path
+) -> None:
+    names = ["a.png", "b.png", "c.csv", "d.csv", "e.png"]
+    files = [File(_written(tmp_path, name, PNG), name, len(PNG)) for name in names]
+    large = File(_written(tmp_path, "f.png", PNG + b"0" * PHOTO_LIMIT), "f.png", len(PNG) + PHOTO_LIMIT)
+    assert [platform.bundle(files[start:]) for start in (0, 2, 4)] == [2, 2, 1]
+    assert platform.bundle([large, files[2]]) == 2
+    albums = [await platform.upload_bundle(team, album, "k") for album in (files[:2], files[2:4], [large, files[2]])]
+    shown = server.seen(int(team.chat))
+    assert [str(message.id) for message in shown] == [identity for album in albums for identity in album]
+    assert [message.kind for message in shown] == ["photo"] * 2 + ["document"] * 4
+    assert shown[0].content == PNG
+
+
+async def test_an_album_with_a_broken_photo_is_refused_as_a_whole(
+    server: TelegramServer, platform: Telegram, team: Target, tmp_path: Path
+) -> None:
+    files = [File(_written(tmp_path, name, content), name, 8) for name, content in (("a.png", PNG), ("b.png", b"no"))]
+    with pytest.raises(Rejected, match="message #2"):
+        await platform.upload_bundle(team, files, "k")
+    assert server.seen(int(team.chat)) == []
 
 
 async def test_an_empty_file_is_refused(platform: Telegram, team: Target, tmp_path: Path) -> None:
