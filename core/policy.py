@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from core.errors import refuse_sync
 from core.events import Decision, Event, Message, ModelCompleted
 from core.thread.state import STOPPED, ThreadState
+from core.tools import RunContext
 
 REFUSED = "refused"
 """The action of a policy about a call that is not made, or an answer that is not given."""
@@ -59,23 +60,12 @@ class End(NamedTuple):
     text: str
 
 
-class View(Protocol):
+class View(RunContext, Protocol):
     """The run as a policy sees it, and may change it.
 
     Guarantees: `state` is the thread as of now, with everything that was recorded. Non-guarantees: a hook runs once; a
     run that is resumed after a crash comes by again, so facts are recorded at least once.
     """
-
-    @property
-    def thread(self) -> str: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def run(self) -> str: ...
-    @property
-    def subagent(self) -> str | None:
-        """The id of the subagent that does the run. None: the thread's own agent."""
-        ...
 
     @property
     def state(self) -> ThreadState:

@@ -91,8 +91,8 @@ MOST_BYTES = 16 << 20
 """Limit of a file that tools read or write as a whole."""
 
 
-class ToolContext(Protocol):
-    """Context of a tool call. Passed as the first argument, invisible to the model."""
+class RunContext(Protocol):
+    """The run in which a tool or a policy is called."""
 
     @property
     def thread(self) -> str: ...
@@ -102,8 +102,12 @@ class ToolContext(Protocol):
     def run(self) -> str: ...
     @property
     def subagent(self) -> str | None:
-        """The id of the subagent that makes the call. None: the thread's own agent."""
+        """The id of the subagent that does the run. None: the thread's own agent."""
         ...
+
+
+class ToolContext(RunContext, Protocol):
+    """Context of a tool call. Passed as the first argument, invisible to the model."""
 
     @property
     def channel_user(self) -> str:

@@ -24,7 +24,7 @@ from actors.lead import Lead
 from actors.sandbox import Sandbox
 from actors.wiring.options import Options
 from actors.wiring.parts import Toolset, library
-from actors.wiring.sandboxes import limits_of, provider_for
+from actors.wiring.sandboxes import provider_for
 from adapters import guardrails
 from adapters.models.configured import Configured
 from adapters.restoring import restored
@@ -248,7 +248,7 @@ class WhatIf:
             missing = await anyio.to_thread.run_sync(_own_skills, origin, target)
             missing += await anyio.to_thread.run_sync(work)
             provider = await provider_for(home, config.current(), config.project)
-            sandbox = Sandbox(provider, limits_of(config.current()))
+            sandbox = Sandbox(provider, config.current().sandbox)
             copy = _Copy(sandbox, LocalWorkspace(home), state.user, thread_id, missing)
             copy.missing.extend([text async for text in _repeated(copy, point)])
             yield copy

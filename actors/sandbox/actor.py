@@ -29,7 +29,6 @@ from actors.sandbox.requests import (
     Glob,
     Grep,
     Kill,
-    Limits,
     List,
     Names,
     Output,
@@ -54,6 +53,7 @@ from actors.sandbox.words import (
 from core.actor import Actor, Context, Progress
 from core.cache import ByteCache
 from core.config.load import ConfigSource
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
 from core.files.paths import PROJECT, WORKSPACE
@@ -258,9 +258,9 @@ class Sandbox(Actor[ThreadErased]):
         return lines_found(await sandbox.grep(request.path, query), query, request.path)
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
-        timeout = self._limits.bash_timeout
+        timeout = self._limits.timeout_seconds
         if request.timeout is not None:
-            timeout = max(1.0, min(request.timeout, max(timeout, self._limits.max_timeout)))
+            timeout = max(1.0, min(request.timeout, max(timeout, self._limits.max_timeout_seconds)))
         command = await self._prepared(request, timeout)
         result = await streamed(progress, lambda show: sandbox.exec(request.key, command, show))
         await self._accessed(request, request.call_id, request.key, sandbox)

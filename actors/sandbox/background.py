@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from actors.excerpt import cut
-from actors.sandbox.requests import End, Limits, Output, Start
+from actors.sandbox.requests import End, Output, Start
 from actors.sandbox.words import MOST_OUTPUT
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid, NotFound
 from core.events import Event
 from core.ids import now, stamp

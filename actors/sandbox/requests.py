@@ -1,4 +1,4 @@
-"""The requests to the sandbox actor, and the limits of its answers."""
+"""The requests to the sandbox actor."""
 
 from __future__ import annotations
 
@@ -11,18 +11,6 @@ from core.ports.sandbox import Edit
 
 CHANNEL_USER = "DEERFLOW_CHANNEL_USER_ID"
 """A variable of commands (DeerFlow's channel connections)."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
-
-    bash_timeout: float = 600
-    max_timeout: float = 3500
-    bash_output_max_chars: int = 30_000
-    read_file_output_max_chars: int = 50_000
-    ls_output_max_chars: int = 20_000
-    background_seconds: float = 3600
-    max_background: int = 8
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
@@ -55,7 +43,7 @@ class Exec(Run, frozen=True, kw_only=True, tag="exec"):
     """Runs a command to its end."""
 
     timeout: float | None = None
-    """Seconds, at most `Limits.max_timeout`. None: `Limits.bash_timeout`."""
+    """Seconds, at most `sandbox.max_timeout_seconds`. None: `sandbox.timeout_seconds`."""
 
 
 class Start(Run, frozen=True, kw_only=True, tag="start"):

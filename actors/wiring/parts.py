@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import structlog
 
 from actors.agent.setup.environment import Environment
-from actors.sandbox import Limits
 from actors.sandbox.machines import Machines
 from actors.wiring import discovery, sandboxes
 from actors.wiring.discovery import actor_classes, construct, load_tools
@@ -18,6 +17,7 @@ from core import collector, plugins
 from core.actor import Actor
 from core.bus.peers import Peers
 from core.config.load import ConfigSource, reveal
+from core.config.sandbox import Sandbox as Limits
 from core.config.settings import Config
 from core.errors import Invalid
 from core.identity.seal import Seal
@@ -154,7 +154,7 @@ def load_actors(
         "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
-        "limits": sandboxes.limits_of(source.current()),
+        "limits": source.current().sandbox,
         "machines": machines,
         "uploads": LocalUploads(options.home, running.log),
         "instructions": LocalInstructions(options.home),

@@ -16,7 +16,6 @@ import structlog
 from anyio import to_thread
 
 from actors.agent.setup.environment import FILE, Environment, Known
-from actors.sandbox import Limits
 from actors.wiring.discovery import BUILT_IN_SANDBOXES, provider_of
 from core.config.load import reveal
 from core.config.settings import Config
@@ -31,19 +30,6 @@ PROBE_SECONDS = 5.0
 """Time that the first start waits for a look at the machine of commands."""
 BY_STRENGTH = ("bubblewrap", "docker")
 """The sandbox providers that `auto` tries, in this order."""
-
-
-def limits_of(config: Config) -> Limits:
-    sandbox = config.sandbox
-    return Limits(
-        bash_timeout=sandbox.timeout_seconds,
-        max_timeout=sandbox.max_timeout_seconds,
-        bash_output_max_chars=sandbox.bash_output_max_chars,
-        read_file_output_max_chars=sandbox.read_file_output_max_chars,
-        ls_output_max_chars=sandbox.ls_output_max_chars,
-        background_seconds=sandbox.background_seconds,
-        max_background=sandbox.max_background,
-    )
 
 
 def quota_of(config: Config) -> dict[str, int]:

@@ -14,7 +14,7 @@ from adapters.programs_only import programs_only
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json
-from core.replay.exchanges import Answer, Mismatch, Recording, conversation_of, to_line
+from core.replay.exchanges import Answer, Mismatch, Recording, Turn, conversation_of, to_line
 from core.replay.exports.format import ExchangeLine
 
 BODY_BYTES = 32 << 20
@@ -53,12 +53,7 @@ async def serving(handler: Handler, host: str, port: int) -> AsyncIterator[str]:
 def answering(recording: Recording) -> Handler:
     """Returns a handler that answers from a recording: 409 with the nearest difference if it has no such exchange."""
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            body = _body(await request.read())
-            conversation = conversation_of(body.get("messages"))
-        except Invalid as error:
-            return _error(400, str(error), "invalid_request_error")
+    async def handle(request: web.Request, body: Json, conversation: list[Turn]) -> web.StreamResponse:
         answer = recording.answer(conversation)
         if isinstance(answer, Mismatch):
             text = f"the recording has no such conversation; {answer.place} differs at message {answer.message}"
@@ -69,7 +64,7 @@ def answering(recording: Recording) -> Handler:
             return await _stream(request, model, answer, usage)
         return web.json_response(_completion(model, answer))
 
-    return handle
+    return _handler(handle)
 
 
 def recording(upstream: str, keep: Keep) -> Handler:
@@ -78,12 +73,7 @@ def recording(upstream: str, keep: Keep) -> Handler:
     The client's own authorization is passed on, and is not kept. Secrets in force are redacted in what is kept.
     """
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            body = _body(await request.read())
-            conversation = conversation_of(body.get("messages"))
-        except Invalid as error:
-            return _error(400, str(error), "invalid_request_error")
+    async def handle(request: web.Request, body: Json, conversation: list[Turn]) -> web.StreamResponse:
         headers = {name: value for name in ("Authorization",) if (value := request.headers.get(name))}
         sent = {**body, "stream": False}
         sent.pop("stream_options", None)
@@ -106,6 +96,20 @@ def recording(upstream: str, keep: Keep) -> Handler:
         if body.get("stream"):
             return await _stream(request, model, answer, bool((body.get("stream_options") or {}).get("include_usage")))
         return web.Response(body=raw, content_type="application/json")
+
+    return _handler(handle)
+
+
+def _handler(complete: Callable[[web.Request, Json, list[Turn]], Awaitable[web.StreamResponse]]) -> Handler:
+    """Returns a handler that reads requests for `complete`: 400 for one that has no conversation."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            body = _body(await request.read())
+            conversation = conversation_of(body.get("messages"))
+        except Invalid as error:
+            return _error(400, str(error), "invalid_request_error")
+        return await complete(request, body, conversation)
 
     return handle
 

@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 from aiohttp import hdrs
 
+from adapters.bodies import read_whole
 from adapters.provisioner import objects
 from adapters.provisioner.objects import Object, Settings
 from core.errors import Invalid, NotFound, Unavailable
@@ -143,7 +144,7 @@ class Cluster:
                     method, self._url + path, ssl=self._trust(), allow_redirects=False, **options
                 ) as answer,
             ):
-                text = await _text(answer)
+                text = await read_whole(answer, ANSWER_BYTES)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"the Kubernetes API at {self._url} does not answer: {reason}") from error
@@ -180,12 +181,3 @@ def in_cluster() -> str:
 
 def _ended(pod: Object) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp")) or pod.get("status", {}).get("phase") in _ENDED
-
-
-async def _text(answer: aiohttp.ClientResponse) -> bytes:
-    text = bytearray()
-    async for block in answer.content.iter_chunked(1 << 18):
-        text += block
-        if len(text) > ANSWER_BYTES:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {ANSWER_BYTES} bytes")
-    return bytes(text)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
+from adapters.bodies import read_at_most
 from core import reasons
 from core.errors import Unavailable
 
@@ -73,13 +74,3 @@ class Api:
 
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Returns the first `limit` bytes of a body, decompressed."""
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) >= limit:
-            break
-    return bytes(body[:limit])

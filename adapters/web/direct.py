@@ -14,10 +14,10 @@ import msgspec
 from anyio import to_thread
 from yarl import URL
 
+from adapters.bodies import read_at_most
 from adapters.documents.local import LocalDocuments
 from adapters.egress import MAX_REDIRECTS, PublicResolver, following
 from adapters.web import address, page
-from adapters.web.api import read_at_most
 from adapters.web.ports import Page
 from adapters.web.settings import Settings
 from core.errors import Invalid, Unavailable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
@@ -44,8 +45,8 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     )
     live = app[LIVE] = Live(services)
     app[HUB] = Hub(live)
-    app[debugging.LIMITS] = debugging.Limits()
-    app[imports.LIMITS] = imports.Limits()
+    app[debugging.TURNS] = asyncio.Semaphore(debugging.EXPERIMENTS)
+    app[imports.TURNS] = asyncio.Semaphore(imports.IMPORTS)
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend(

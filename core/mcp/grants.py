@@ -33,8 +33,8 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """True if the server registered it itself (RFC 7591)."""
 
 
-class OAuthIssuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The metadata of an authorisation server that is used (RFC 8414)."""
+class OAuthEndpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An authorisation server, and where it answers (RFC 8414 §2)."""
 
     issuer: str
     authorization_endpoint: str
@@ -42,6 +42,11 @@ class OAuthIssuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
+
+
+class OAuthIssuer(OAuthEndpoints, frozen=True, kw_only=True, omit_defaults=True):
+    """The metadata of an authorisation server that is used."""
+
     authorization_response_iss_parameter_supported: bool = False
     client_id_metadata_document_supported: bool = False
 

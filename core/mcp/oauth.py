@@ -21,7 +21,7 @@ from core.config.redaction import GRACE_SECONDS, redactor
 from core.egress import may_be_public
 from core.errors import Invalid, SikaError, Unavailable
 from core.mcp.challenge import challenge_of as challenge_of
-from core.mcp.grants import Method, OAuthClient, OAuthIssuer
+from core.mcp.grants import Method, OAuthClient, OAuthEndpoints, OAuthIssuer
 
 T = TypeVar("T", bound=msgspec.Struct)
 DEFAULT_SECONDS = 3600.0
@@ -78,15 +78,9 @@ class Resource(msgspec.Struct, frozen=True):
     scopes_supported: tuple[str, ...] | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    """Authorisation server metadata, as servers write it (RFC 8414 §2)."""
+class _Metadata(OAuthEndpoints, frozen=True):
+    """Authorisation server metadata, as servers write it."""
 
-    issuer: str
-    authorization_endpoint: str
-    token_endpoint: str
-    registration_endpoint: str | None = None
-    revocation_endpoint: str | None = None
-    token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
     client_id_metadata_document_supported: bool | None = None

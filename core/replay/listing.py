@@ -206,27 +206,15 @@ def listed_in_views(home: Path, conditions: Filter = Filter(), limit: int = MOST
             if next(iter(views.execute("SELECT version FROM position")), None) != (VERSION,):
                 return None
             views.create_function("casefold", 1, str.casefold, deterministic=True)
-            summaries = [_summary(*row) for row in views.execute(_PAGE, values)]
+            summaries = [_summary(row) for row in views.execute(_PAGE, values)]
             [(threads, runs, failures, stopped, *tokens)] = views.execute(_SUMS, values).fetchall()
     except sqlite3.Error as error:
         raise Unavailable(f"{path.name}: {error}") from error
     return Listing(summaries, threads, runs, failures, Tokens(*tokens), stopped)
 
 
-def _summary(thread: str, user: str, status: str, text: str, *rest: Any) -> Summary:
-    created_at, updated_at, runs, models, input_tokens, output_tokens, failures, stopped, titled = rest
-    return Summary(
-        thread=thread,
-        user=user,
-        status=status,
-        text=text,
-        created_at=created_at,
-        updated_at=updated_at,
-        runs=runs,
-        models=msgspec.json.decode(models),
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        failures=failures,
-        stopped=stopped,
-        titled=bool(titled),
-    )
+def _summary(row: tuple[Any, ...]) -> Summary:
+    """Returns the summary of a row of `_PAGE`, whose columns are its fields."""
+    summary = Summary(*row)
+    summary.models, summary.titled = msgspec.json.decode(row[7]), bool(summary.titled)
+    return summary

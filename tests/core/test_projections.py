@@ -705,15 +705,20 @@ def version(path: Path) -> int:
         return int(db.execute("SELECT version FROM position").fetchone()[0])
 
 
-async def test_rows_of_another_version_are_read_until_the_new_ones_are_there(
-    log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch, held: asyncio.Event
-) -> None:
+async def built(log: EventLog, path: Path, change: str) -> None:
+    """Builds the rows of five threads, and changes them."""
     await filled(log, 5)
     async with views_of(log, path) as views:
         assert await found(views) == 5
     with closing(sqlite3.connect(path)) as db:
-        db.execute("DELETE FROM threads WHERE id = (SELECT max(id) FROM threads)")
+        db.execute(change)
         db.commit()
+
+
+async def test_rows_of_another_version_are_read_until_the_new_ones_are_there(
+    log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch, held: asyncio.Event
+) -> None:
+    await built(log, path, "DELETE FROM threads WHERE id = (SELECT max(id) FROM threads)")
     old = rows_module.VERSION
     monkeypatch.setattr(rows_module, "VERSION", old + 1)
     async with views_of(log, path) as views:
@@ -733,12 +738,7 @@ async def test_rows_of_another_version_are_read_until_the_new_ones_are_there(
 async def test_rows_of_other_tables_are_not_read(
     log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch, held: asyncio.Event
 ) -> None:
-    await filled(log, 5)
-    async with views_of(log, path) as views:
-        assert await found(views) == 5
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("ALTER TABLE threads RENAME COLUMN title TO name")
-        db.commit()
+    await built(log, path, "ALTER TABLE threads RENAME COLUMN title TO name")
     monkeypatch.setattr(rows_module, "VERSION", rows_module.VERSION + 1)
     async with views_of(log, path) as views:
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from core import reasons
+from tests.support.errors import caused
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -23,14 +24,6 @@ SHOWN = {
     "channels/http/accounts/auth.py": "names of entries, which are ours",
 }
 """Files of channels that make texts of class names, and why they may."""
-
-
-def caused(outer: BaseException, *inner: BaseException) -> BaseException:
-    error = outer
-    for cause in inner:
-        error.__cause__ = cause
-        error = cause
-    return outer
 
 
 @pytest.mark.parametrize(

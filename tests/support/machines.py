@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 import anyio
 import msgspec
 
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from actors.sandbox.machines import Machines, Timing
 from actors.sandbox.reaping import Reaper
 from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.bus.endpoint import Endpoint
+from core.config.sandbox import Sandbox as Limits
 from core.config.sandbox import Sandbox as Settings
 from core.errors import ungrouped
 from core.ports.sandbox import ExecResult, Machine, MachineLost, Output, Resident, SandboxSetup, ShellCommand
@@ -222,7 +223,7 @@ async def worker(
     async with system.start(endpoint, home / f"views-{os.urandom(4).hex()}.db", lease_seconds=3, slots=16) as running:
         current = settings if callable(settings) else lambda: settings
         machines = Machines(running, provider, current, timing)
-        actor = Sandbox(provider, limits or Limits(bash_timeout=60), machines=machines)
+        actor = Sandbox(provider, limits or Limits(timeout_seconds=60), machines=machines)
         async with anyio.create_task_group() as tasks:
 
             async def serve(task_status: anyio.abc.TaskStatus[None]) -> None:

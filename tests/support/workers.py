@@ -20,7 +20,7 @@ import anyio
 import pytest
 
 from actors.lead import Lead
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents
 from actors.wiring import compose, sandboxes
@@ -38,6 +38,7 @@ from core.actor import Actor
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
+from core.config.sandbox import Sandbox as Limits
 from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
 from core.ids import uuid7
 from core.runs import owned

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import hdrs
 from anyio import to_thread
 
+from adapters.bodies import read_whole
 from core.errors import Unavailable
 
 READY_SECONDS, READY_PAUSE = 60.0, 1.0
@@ -150,7 +151,7 @@ class Image:
                 aiohttp.ClientSession(timeout=_timeout(seconds)) as session,
                 session.request(method, self._url + path, **options) as response,
             ):
-                text = await _read(response)
+                text = await read_whole(response, ANSWER_BYTES)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ImageAway(f"the sandbox at {self._url} does not answer: {error or type(error).__name__}") from error
         if response.status in (502, 503, 504):  # its nginx is there before what is behind it (research §6)
@@ -161,15 +162,6 @@ class Image:
             return msgspec.json.decode(text)["data"]
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise ImageAway(f"the sandbox at {self._url} answers no JSON of the image") from error
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    text = bytearray()
-    async for block in response.content.iter_chunked(BLOCK):
-        text += block
-        if len(text) > ANSWER_BYTES:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {ANSWER_BYTES} bytes")
-    return bytes(text)
 
 
 def _timeout(seconds: float) -> aiohttp.ClientTimeout:

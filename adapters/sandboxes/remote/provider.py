@@ -129,10 +129,7 @@ class Aio:
         return "the limits of its container"
 
     def weaknesses(self) -> Sequence[str]:
-        return (
-            "limits and network are those of the container, not of the section sandbox",
-            NOT_COPIED,
-        )
+        return ("limits and network are those of the container, not of the section sandbox", NOT_COPIED)
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:
         return await self.open(await self.start(user, thread), user, thread)

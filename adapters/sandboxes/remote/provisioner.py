@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import hdrs
 from anyio import to_thread
 
+from adapters.bodies import read_whole
 from adapters.sandboxes.docker.background import Background
 from adapters.sandboxes.remote.api import Image
 from adapters.sandboxes.remote.provider import NOT_COPIED, Rooms
@@ -70,10 +71,7 @@ class Provisioner:
         return "a container of its own for each thread"
 
     def weaknesses(self) -> Sequence[str]:
-        return (
-            "limits and network are those of the provisioner, not of the section sandbox",
-            NOT_COPIED,
-        )
+        return ("limits and network are those of the provisioner, not of the section sandbox", NOT_COPIED)
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:
         return await self.open(await self.start(user, thread), user, thread)
@@ -145,7 +143,7 @@ class Provisioner:
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
                 session.request(method, self._url + path, allow_redirects=False, **options) as response,
             ):
-                text = await _text(response)
+                text = await read_whole(response, ANSWER_BYTES)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"the provisioner at {self._url} does not answer: {reason}") from error
@@ -169,12 +167,3 @@ def _converted(data: Any, kind: type[T]) -> T:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise Unavailable(f"the provisioner answers with something else than a sandbox: {error}") from error
-
-
-async def _text(response: aiohttp.ClientResponse) -> bytes:
-    text = bytearray()
-    async for block in response.content.iter_chunked(1 << 16):
-        text += block
-        if len(text) > ANSWER_BYTES:
-            raise aiohttp.ClientPayloadError(f"an answer of more than {ANSWER_BYTES} bytes")
-    return bytes(text)

@@ -67,14 +67,7 @@ Place = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 PlaceText = "An event: its number, `seq:` with its sequence, the beginning of its id, or the id of a call"
 
 
-class Limits:
-    """Bounds of the process: `experiments` at work."""
-
-    def __init__(self) -> None:
-        self.experiments = asyncio.Semaphore(EXPERIMENTS)
-
-
-LIMITS: web.AppKey[Limits] = web.AppKey("debugging", Limits)
+TURNS: web.AppKey[asyncio.Semaphore] = web.AppKey("what-ifs", asyncio.Semaphore)
 
 
 class EventPhrase(msgspec.Struct):
@@ -383,7 +376,7 @@ async def post_whatif(call: Call, owned: OwnedLog, body: WhatIfBody) -> web.Stre
         raise Forbidden("settings and allow_effects need an administrator")
     if call.services.what_if is None:
         raise Refused("this process executes no what-ifs")
-    turns = call.request.app[LIMITS].experiments
+    turns = call.request.app[TURNS]
     if turns.locked():
         raise Unavailable(f"{EXPERIMENTS} what-ifs are being executed; try again when one has ended")
     async with turns:

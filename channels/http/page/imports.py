@@ -33,14 +33,7 @@ IMPORTS = 2
 ROUTES = Routes(mounts=API, tag="debugging")
 
 
-class Limits:
-    """Bounds of the process: `imports` at work."""
-
-    def __init__(self) -> None:
-        self.imports = asyncio.Semaphore(IMPORTS)
-
-
-LIMITS: web.AppKey[Limits] = web.AppKey("imports", Limits)
+TURNS: web.AppKey[asyncio.Semaphore] = web.AppKey("imports", asyncio.Semaphore)
 
 
 class ImportedThread(msgspec.Struct):
@@ -60,11 +53,11 @@ async def import_thread(call: Call) -> Created[ImportedThread]:
     it. Nobody reacts to its events; its runs that had not ended are cancelled; folders, variables, shares, webhooks and
     chats do not come along.
     """
-    imports = call.request.app[LIMITS].imports
-    if imports.locked():
+    turns = call.request.app[TURNS]
+    if turns.locked():
         raise Unavailable(f"{IMPORTS} files are being imported; try again when one is done")
     async with AsyncExitStack() as held:
-        await held.enter_async_context(imports)
+        await held.enter_async_context(turns)
         folder = Path(held.enter_context(TemporaryDirectory(prefix="sika-import-")))
         draft = held.enter_context(closing(Draft(folder)))
         await receive_one(call.request, FIELD, draft, MOST_BYTES)

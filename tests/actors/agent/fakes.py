@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.messages.tool import tool_call_chunk
@@ -23,48 +22,24 @@ class Fake(BaseChatModel):
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
         return self
 
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
         raise NotImplementedError
 
 
 class Instant(Fake):
     """Answers at once."""
 
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content="Done."))])
 
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
+    async def _astream(self, messages: list[BaseMessage], *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         yield ChatGenerationChunk(message=AIMessageChunk(content="Done."))
 
 
 class Halves(Fake):
     """Sends halves of a character: one in the middle of a call's arguments, two of them in two pieces of the answer."""
 
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
+    async def _astream(self, messages: list[BaseMessage], *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         if isinstance(messages[-1], HumanMessage):
             part = tool_call_chunk(index=0, id="call_0", name="echo", args='{"text": "a\\ud83d"}')
             yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[part]))
@@ -79,13 +54,7 @@ class Odd(Fake):
     model: str = "odd"
     turns: tuple[tuple[tuple[str | None, str, str], ...], ...] = ()
 
-    async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
+    async def _astream(self, messages: list[BaseMessage], *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
         start = max(n for n, message in enumerate(messages) if isinstance(message, HumanMessage))
         calls = self.turns[sum(isinstance(message, AIMessage) for message in messages[start:])]
         for place, (identity, name, arguments) in enumerate(calls):

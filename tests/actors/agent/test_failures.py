@@ -32,6 +32,7 @@ from actors.agent.model.failures import (
 )
 from actors.agent.model.refusals import read, text_of_error, window_named
 from actors.agent.run.breaker import Breaker
+from tests.support.errors import caused
 
 REQUEST: Any = httpx.Request("POST", "http://model/v1")
 
@@ -229,15 +230,6 @@ def test_people_are_not_told_where_a_model_is(text: str, place: str) -> None:
 )
 def test_what_a_provider_says_stays(text: str) -> None:
     assert without_address(text, Exception(), SimpleNamespace(base_url="https://models.corp/v1")) == text
-
-
-def caused(outer: BaseException, *inner: BaseException) -> BaseException:
-    """Returns an error with the causes that clients give it."""
-    error = outer
-    for cause in inner:
-        error.__cause__ = cause
-        error = cause
-    return outer
 
 
 REFUSED = "[Errno 111] Connect call failed ('10.0.0.5', 8443)"

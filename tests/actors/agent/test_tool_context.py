@@ -181,7 +181,7 @@ def test_a_chat_shows_the_stage_of_a_call_and_not_its_output() -> None:
 
 
 async def test_the_stage_of_tests_has_all_that_a_context_has() -> None:
-    names = {name for name in vars(ToolContext) if not name.startswith("_")}
+    names = {name for name in dir(ToolContext) if not name.startswith("_")}
     assert {name for name in names if not hasattr(ToolStage(), name)} == set()
     stage = ToolStage({"uploads/a": b"a"})
     assert await stage.files.write("b", "é") == "/mnt/user-data/workspace/b"

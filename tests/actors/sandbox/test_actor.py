@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.sandboxes.host.sandbox import Host
 from adapters.tools.bash import bash
 from adapters.tools.edit_files import edit_files
@@ -20,6 +20,7 @@ from adapters.tools.ls import ls
 from adapters.tools.read_file import read_file
 from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid
 from core.ports.sandbox import SandboxSetup, result_path
 from core.tools import Result, Tool
@@ -58,7 +59,7 @@ class Asking:
 
 @pytest.fixture
 def actor(tmp_path: Path) -> Sandbox:
-    return Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(bash_timeout=30))
+    return Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(timeout_seconds=30))
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ async def test_output_that_cannot_be_kept_is_cut_and_says_so(ask: Asking) -> Non
 
 @pytest.mark.parametrize(
     ("timeout", "limits", "stopped"),
-    [(1, {}, 1), (None, {"bash_timeout": 1}, 1), (99, {"bash_timeout": 1, "max_timeout": 1}, 1)],
+    [(1, {}, 1), (None, {"timeout_seconds": 1}, 1), (99, {"timeout_seconds": 1, "max_timeout_seconds": 1}, 1)],
 )
 async def test_a_command_has_the_time_that_it_is_given(
     tmp_path: Path, timeout: float | None, limits: dict[str, Any], stopped: int
@@ -142,7 +143,7 @@ async def test_edits_say_where_they_were_made(ask: Asking) -> None:
 
 
 async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
-    ask.actor = Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(bash_timeout=0.5))
+    ask.actor = Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(timeout_seconds=0.5))
     with pytest.raises(Invalid, match=r"^the command was stopped after 0\.5 seconds\. What .* background\.\na$"):
         await ask.use(bash, command="echo a; sleep 60")
 

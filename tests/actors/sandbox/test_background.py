@@ -11,12 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.sandboxes.host.sandbox import Host
 from adapters.tools.bash import bash
 from adapters.tools.bash_kill import bash_kill
 from adapters.tools.bash_output import bash_output
 from core.bus.endpoint import Endpoint
+from core.config.sandbox import Sandbox as Limits
 from core.config.sandbox import Sandbox as Settings
 from core.errors import Invalid
 from core.events import Aggregate, ThreadCreated, ThreadErased, thread
@@ -86,7 +87,7 @@ async def local(endpoint: Endpoint, home: Path, limits: Limits | None = None) ->
     """A worker whose commands run on this host."""
     provider = Host(SandboxSetup(**settings(home), allow_host_bash=True))
     async with system.start(endpoint, home / f"{os.urandom(4).hex()}.db", lease_seconds=3, slots=4) as running_:
-        actor = Sandbox(provider, limits or Limits(bash_timeout=30), log=running_.log)
+        actor = Sandbox(provider, limits or Limits(timeout_seconds=30), log=running_.log)
         async with anyio.create_task_group() as tasks:
 
             async def serve(task_status: anyio.abc.TaskStatus[None]) -> None:

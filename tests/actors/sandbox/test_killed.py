@@ -14,10 +14,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.bus import rpc
 from core.bus.endpoint import Endpoint
+from core.config.sandbox import Sandbox as Limits
 from core.ports.sandbox import SandboxSetup
 from core.runtime import system
 from core.runtime.system import System
@@ -31,7 +32,7 @@ COMMAND = "echo x >> count; touch begun; while [ ! -e go ]; do sleep 0.05; done;
 async def worker(endpoint: Endpoint, home: Path) -> AsyncIterator[System]:
     """A worker that serves the sandbox actor."""
     async with system.start(endpoint, home / f"{os.urandom(4).hex()}.db", lease_seconds=3, slots=4) as running:
-        actor = Sandbox(Bubblewrap(SandboxSetup(home=home)), Limits(bash_timeout=60), log=running.log)
+        actor = Sandbox(Bubblewrap(SandboxSetup(home=home)), Limits(timeout_seconds=60), log=running.log)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(running.serve, [actor], alone=False))
             yield running

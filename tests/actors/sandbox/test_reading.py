@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from actors.sandbox import Limits, Sandbox, reading
+from actors.sandbox import Sandbox, reading
 from actors.sandbox.reading import answer
 from adapters.documents.local import LocalDocuments
 from adapters.tools.read_file import read_file
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid
 from core.ports.documents import KINDS, TEXTS, WHOLE, Selection
 from tests.actors.sandbox.test_actor import Asking

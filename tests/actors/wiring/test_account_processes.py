@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.actors.accounts.tower import Tower
+from tests.support.children import killed_at_the_end
 from tests.support.nats import Nats
 
 pytestmark = pytest.mark.long(keep=2)
@@ -56,12 +57,8 @@ async def python(*arguments: str, folder: Path) -> AsyncIterator[asyncio.subproc
     command = (*arguments[:2], *places, *arguments[2:])
     with (folder / "output").open("wb") as output:
         child = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment, stdout=output)
-    try:
+    async with killed_at_the_end(child):
         yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
 
 
 async def test_children_follow_the_configuration_and_come_back(tmp_path: Path, there: Tower, nats: Nats) -> None:

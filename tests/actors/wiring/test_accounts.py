@@ -24,6 +24,7 @@ from core.config.load import ConfigSource
 from core.identity.seal import Seal
 from core.log.store import EventLog
 from tests.actors.accounts.tower import Tower
+from tests.support.children import killed_at_the_end
 from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read
 
 pytestmark = pytest.mark.long(keep=3)
@@ -61,12 +62,8 @@ class Site:
     async def process(self) -> AsyncIterator[asyncio.subprocess.Process]:
         """A process of the account, which may end before the block does."""
         child = await asyncio.create_subprocess_exec(*self.sika("channel", "bell"), cwd=ROOT)
-        try:
+        async with killed_at_the_end(child):
             yield child
-        finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
 
     async def status(self) -> Status:
         [status] = await statuses(self.bus, {"bell": True})

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from actors.agent.loop.arguments import Arguments
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.images import LocalImages
 from adapters.tools.present_files import present_files
 from adapters.tools.view_image import view_image
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid
 from core.ports.images import MAX_BYTES
 from core.tools import Result, Tool

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import anyio
 
-from actors.sandbox import Limits
 from actors.sandbox import Sandbox as Actor
 from actors.sandbox.machines import machines_of
 from adapters.sandboxes.bubblewrap import Bubblewrap
@@ -27,6 +26,7 @@ from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host.sandbox import Host
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
+from core.config.sandbox import Sandbox as Limits
 from core.config.sandbox import Sandbox as Settings
 from core.ports.sandbox import RunsInBackground, Sandbox, SandboxProvider, SandboxSetup, ShellCommand
 from core.runtime import system

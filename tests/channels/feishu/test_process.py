@@ -18,6 +18,7 @@ import yaml
 
 from core.chat.facts import ChatReceived, conversation
 from tests.channels.feishu.server import FeishuServer
+from tests.support.children import killed_at_the_end
 from tests.support.nats import Nats, bus_on, log_on, read
 
 ROOT = Path(__file__).parents[3]
@@ -47,12 +48,8 @@ class Site:
     @asynccontextmanager
     async def account(self) -> AsyncIterator[asyncio.subprocess.Process]:
         child = await self.start("channel feishu")
-        try:
+        async with killed_at_the_end(child):
             yield child
-        finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
 
 
 async def test_messages_are_in_custody_once_whatever_becomes_of_the_process(tmp_path: Path, nats: Nats) -> None:

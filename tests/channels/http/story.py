@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from channels.http.protocols.langgraph.follow import ThreadFrames
 from channels.http.protocols.langgraph.frames import Cursor, Frames
@@ -29,6 +31,7 @@ from core.runs.previews import Preview, Progress, line_of
 from core.thread.fold import fold
 from core.thread.rewind import newest_begun, rewound
 from core.thread.state import ThreadState
+from tests.support.laws import EXAMPLES
 
 THREAD, RUN = "thread-1", "run-1"
 ALL = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
@@ -143,6 +146,13 @@ def tell(
         told += frames.fact(record)
     assert frames.ended
     return told
+
+
+def two_connections(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test with any `cut` of a stream, and other piece `sizes` and lost previews before and after it."""
+    lost = st.lists(st.booleans(), max_size=80)
+    any_cut = given(cut=st.floats(0, 1), sizes=st.tuples(st.integers(0, 7), st.integers(0, 7)), first=lost, second=lost)
+    return any_cut(settings(max_examples=4 * EXAMPLES, deadline=None)(test))
 
 
 def data(frame: Frame) -> Any:

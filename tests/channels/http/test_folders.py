@@ -13,13 +13,13 @@ import anyio
 import pytest
 
 from actors.sandbox.actor import Sandbox
-from actors.sandbox.requests import Limits
 from adapters.sandboxes.host.sandbox import Host
 from adapters.sandboxes.remote.provider import Aio
 from adapters.sandboxes.remote.provisioner import Provisioner
 from channels.http.app import serve
 from channels.http.server.live import Services
 from core.config.load import Config, ConfigSource
+from core.config.sandbox import Sandbox as Limits
 from core.config.settings import Auth
 from core.config.settings import Sandbox as Settings
 from core.ports.sandbox import MakeProvider, SandboxSetup

@@ -43,8 +43,8 @@ from tests.channels.http.story import (
     streamed,
     tell,
     tools_story,
+    two_connections,
 )
-from tests.support.laws import EXAMPLES
 
 LINE = {
     "m1": {
@@ -387,13 +387,7 @@ def test_a_stream_continues_at_every_frame(modes: list[str], size: int) -> None:
             assert tell(tools_story(), modes, size=size, after=cursor) == whole[place + 1 :], frame.id
 
 
-@given(
-    cut=st.floats(0, 1),
-    sizes=st.tuples(st.integers(0, 7), st.integers(0, 7)),
-    first=st.lists(st.booleans(), max_size=80),
-    second=st.lists(st.booleans(), max_size=80),
-)
-@settings(max_examples=4 * EXAMPLES, deadline=None)
+@two_connections
 def test_the_text_is_exact_wherever_it_is_cut_and_whatever_is_lost(
     cut: float, sizes: tuple[int, int], first: list[bool], second: list[bool]
 ) -> None:

@@ -21,7 +21,7 @@ import yarl
 from actors.compaction import Compaction
 from actors.documents import Documents
 from actors.mcp_login import McpLogin
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from actors.skills.actor import Skills
 from actors.suggestions import Suggestions
 from actors.wiring.parts import mcp_access
@@ -39,6 +39,7 @@ from channels.http.server.routes import SSE, Form, Route
 from channels.web import assets
 from core.actor import Actor
 from core.config.load import Config, ConfigSource
+from core.config.sandbox import Sandbox as Limits
 from core.config.settings import Model, Off
 from core.events import Json, RunRequested
 from core.identity.seal import Seal

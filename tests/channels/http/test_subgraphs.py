@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from channels.http.protocols.langgraph.frames import Cursor, Frames
 from channels.http.streams.sse import Frame
@@ -37,8 +35,8 @@ from tests.channels.http.story import (
     requested,
     started,
     streamed,
+    two_connections,
 )
-from tests.support.laws import EXAMPLES
 
 USED = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
 
@@ -221,13 +219,7 @@ def test_a_stream_continues_at_every_frame(modes: list[str], size: int) -> None:
             assert tell(delegating(), modes, size=size, after=cursor) == whole[place + 1 :], frame.id
 
 
-@given(
-    cut=st.floats(0, 1),
-    sizes=st.tuples(st.integers(0, 7), st.integers(0, 7)),
-    first=st.lists(st.booleans(), max_size=60),
-    second=st.lists(st.booleans(), max_size=60),
-)
-@settings(max_examples=4 * EXAMPLES, deadline=None)
+@two_connections
 def test_the_text_is_exact_wherever_it_is_cut_and_whatever_is_lost(
     cut: float, sizes: tuple[int, int], first: list[bool], second: list[bool]
 ) -> None:

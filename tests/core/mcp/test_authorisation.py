@@ -311,17 +311,23 @@ async def test_renewals_do_not_pile_up(
     assert len((await again.authorisation.persons.load("ada")).logins) == 1
 
 
+async def _renewing(here: Process, there: AuthorizationServer) -> tuple[asyncio.Task[Mapping[str, str]], anyio.Event]:
+    """Returns a call whose token is being renewed, and what lets the server answer."""
+    await here.log_in()
+    here.later = timedelta(hours=2)
+    there.gate = gate = anyio.Event()
+    call = asyncio.create_task(here.headers())
+    await eventually(_true(lambda: there.calls["token"] == 2))
+    return call, gate
+
+
 async def test_a_renewal_whose_caller_leaves_is_recorded(
     process: Callable[..., Process], there: AuthorizationServer
 ) -> None:
     here = process()
-    await here.log_in()
-    here.later = timedelta(hours=2)
-    there.gate = anyio.Event()
-    call = asyncio.create_task(here.headers())
-    await eventually(_true(lambda: there.calls["token"] == 2))
+    call, gate = await _renewing(here, there)
     call.cancel()
-    there.gate.set()
+    gate.set()
     await asyncio.gather(call, return_exceptions=True)
     assert await here.is_admitted()
     assert there.calls["token"] == 2
@@ -406,13 +412,9 @@ async def test_a_disconnect_revokes(process: Callable[..., Process], there: Auth
 async def test_a_disconnect_during_a_renewal(process: Callable[..., Process], there: AuthorizationServer) -> None:
     """Access that was given up does not come back with the answer that was on its way."""
     here = process()
-    await here.log_in()
-    here.later = timedelta(hours=2)
-    there.gate = anyio.Event()
-    call = asyncio.create_task(here.headers())
-    await eventually(_true(lambda: there.calls["token"] == 2))
+    call, gate = await _renewing(here, there)
     await here.logins.disconnect("notes", "ada")
-    there.gate.set()
+    gate.set()
     assert await call == {}
     assert there.families[0].revoked
     assert (await here.status())[0] == "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
@@ -30,34 +31,13 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
     name = "read_before_write"
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        call = request.tool_call
-        if call["name"] == EDITS:
-            return await self._edited(request, handler)
-        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
-        path = _path(call["args"].get("path"), attempt.start) if call["name"] in (*READS, *WRITES) else None
-        if path is None:
+        call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
+        call_id, paths = str(call["id"]), _paths(call["name"], call["args"], attempt.start)
+        if not paths:
             return await handler(request)
         if call["name"] in READS:
-            version = await _version(attempt, path)
-            return _stamped(await handler(request), path, version)
-        if problem := await _problem(attempt, call_id, path):
-            attempt.decide(self.name, "blocked", problem, call_id=call_id)
-            return error_result(call, f"{problem}, then change it.")
-        result = await handler(request)
-        if not any(map(_is_success, messages_of(result))):
-            return result
-        return _stamped(result, path, await _version(attempt, path))
-
-    async def _edited(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        """Does the same for each file of a call that changes several."""
-        call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
-        edits, call_id = call["args"].get("edits"), str(call["id"])
-        named = (
-            [_path(edit.get("path"), attempt.start) for edit in edits if isinstance(edit, dict)]
-            if isinstance(edits, list)
-            else []
-        )
-        paths = [path for path in dict.fromkeys(named) if path is not None]
+            files = await _versions(attempt, paths)
+            return _stamped(await handler(request), files)
         for path in paths:
             if problem := await _problem(attempt, call_id, path):
                 attempt.decide(self.name, "blocked", problem, call_id=call_id)
@@ -65,9 +45,19 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
         result = await handler(request)
         if not any(map(_is_success, messages_of(result))):
             return result
-        versions = [(path, await _version(attempt, path)) for path in paths]
-        files = [{"path": path, "sha256": version} for path, version in versions if version is not None]
-        return _with(result, {FILES: files})
+        return _stamped(result, await _versions(attempt, paths), several=call["name"] == EDITS)
+
+
+def _paths(tool: str, arguments: Mapping[str, Any], start: str) -> list[str]:
+    """Returns the files that a call reads or changes."""
+    if tool in (*READS, *WRITES):
+        named = [arguments.get("path")]
+    elif tool == EDITS and isinstance(edits := arguments.get("edits"), list):
+        named = [edit.get("path") for edit in edits if isinstance(edit, dict)]
+    else:
+        return []
+    paths = [_path(path, start) for path in named]
+    return [path for path in dict.fromkeys(paths) if path is not None]
 
 
 async def _problem(attempt: Attempt, call_id: str, path: str) -> str | None:
@@ -94,6 +84,11 @@ def known_version(attempt: Attempt, path: str) -> str | None:
     return None
 
 
+async def _versions(attempt: Attempt, paths: Sequence[str]) -> list[dict[str, str]]:
+    versions = [(path, await _version(attempt, path)) for path in paths]
+    return [{"path": path, "sha256": version} for path, version in versions if version is not None]
+
+
 async def _version(attempt: Attempt, path: str) -> str | None:
     """Returns the current version; None if there is no file, or on an error, which the tool itself will report."""
     request = {"op": "version", "user": attempt.user, "thread": attempt.thread, "path": path}
@@ -114,11 +109,11 @@ def _is_success(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage) and message.status != "error"
 
 
-def _stamped(result: ToolResult, path: str, version: str | None) -> ToolResult:
-    return result if version is None else _with(result, {FILE: {"path": path, "sha256": version}})
-
-
-def _with(result: ToolResult, stamp: dict[str, Any]) -> ToolResult:
+def _stamped(result: ToolResult, files: Sequence[dict[str, str]], *, several: bool = False) -> ToolResult:
+    """Returns the result with the versions that the model knows from now on."""
+    if not files:
+        return result
+    stamp: dict[str, Any] = {FILES: files} if several else {FILE: files[0]}
     messages = messages_of(result)
     stamped = [_with_artifact(message, stamp) if _is_success(message) else message for message in messages]
     return with_messages(result, messages, stamped)

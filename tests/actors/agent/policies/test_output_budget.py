@@ -14,8 +14,9 @@ from langgraph.types import Command
 from actors.agent.messages.excerpt import Ends, kind_of
 from actors.agent.policies.limits.output_budget import AROUND, PIECE, OutputBudget
 from actors.excerpt import cut
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.sandboxes.files.operations import Files
+from core.config.sandbox import Sandbox as Limits
 from core.config.settings import ToolOutput
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json

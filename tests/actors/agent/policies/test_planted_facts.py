@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
@@ -22,6 +20,7 @@ from actors.agent.summary.write import Writer
 from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted, Message, StatePatched
 from core.thread.usage import estimate
+from tests.actors.agent.fakes import Fake
 from tests.actors.agent.turns import Asked, Kept, model_call, turn
 from tests.support.records import ai, call, human
 
@@ -34,26 +33,13 @@ TOKENS = 100_000
 WORDS = ["system", "value", "the", "quick", "result", "of", "a", "long", "search", "in", "every", "other", "file"]
 
 
-class Reader(BaseChatModel):
+class Reader(Fake):
     """Writes down the facts that it is shown, the first that fit."""
 
     window: int
     sizes: list[int]
 
-    @property
-    def _llm_type(self) -> str:
-        return "reader"
-
-    def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        raise NotImplementedError
-
-    async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
+    async def _agenerate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         text = "\n".join(str(message.content) for message in messages)
         self.sizes.append(len(text) // 4)
         if len(text) // 4 > self.window:

@@ -16,13 +16,14 @@ from actors.agent.loop.chain import Chain
 from actors.agent.loop.effects import Effects, tool_context
 from actors.agent.loop.recorder import Recorder
 from actors.agent.policies.safety.read_before_write import ReadBeforeWrite
-from actors.sandbox import Limits, Sandbox
+from actors.sandbox import Sandbox
 from adapters.tools.bash import bash
 from adapters.tools.edit_files import edit_files
 from adapters.tools.ls import ls
 from adapters.tools.read_file import read_file
 from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
+from core.config.sandbox import Sandbox as Limits
 from core.errors import Invalid, Unavailable
 from core.events import Decision, Message, ModelCompleted, ToolCompleted, ToolRequested
 from core.tools import Tool, ToolContext
@@ -102,7 +103,7 @@ class Agent:
 
 
 def sandbox(kind: str, home: Path) -> Callable[..., Awaitable[Any]]:
-    actor = Sandbox(provider_of(kind, home), Limits(bash_timeout=30))
+    actor = Sandbox(provider_of(kind, home), Limits(timeout_seconds=30))
 
     async def call(name: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
         assert name == "sandbox"

@@ -10,8 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
@@ -29,6 +27,7 @@ from core.config.windows import Window
 from core.events import ContextCompacted, Json, Message
 from core.thread.usage import Size, estimate, in_context, last_asked
 from core.thread.values import REMOVE_ALL
+from tests.actors.agent.fakes import Fake
 from tests.actors.agent.turns import Asked, model_call, turn
 from tests.support.records import ai, call, human
 
@@ -413,26 +412,15 @@ def test_who_is_asked(wanted: tuple[str | None, ...], sections: Json, found: lis
 # ── the policy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Writer(BaseChatModel):
+class Writer(Fake):
     """Writes `text`, or fails if there is none; keeps what it was asked."""
 
     text: str | Exception | None = "They talked."
     asked: list[list[BaseMessage]]
     tagged: list[list[str]]
 
-    @property
-    def _llm_type(self) -> str:
-        return "writer"
-
-    def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        raise NotImplementedError
-
     async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any
     ) -> ChatResult:
         self.asked.append(messages)
         self.tagged.append(run_manager.tags if run_manager else [])
