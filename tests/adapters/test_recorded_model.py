@@ -22,7 +22,8 @@ from pydantic import SecretStr
 from adapters.models.recorded import answering, recording, serving
 from channels.cli.log.record import recorded
 from core.errors import Invalid
-from core.replay.exchanges import Recording
+from core.replay.exchanges import Mismatch, Recording
+from core.replay.exchanges import Turn as Message
 from core.replay.exports.archive import Archive
 from core.replay.exports.exporting import write
 from core.replay.exports.format import ExchangeLine
@@ -126,6 +127,15 @@ async def test_the_same_conversation_twice_is_answered_in_order(tmp_path: Path) 
     texts = [getattr(twice.answer(first.conversation), "text", None) for _ in range(2)]
     assert texts == [first.answer.text, "other"]
     archive.close()
+
+
+async def test_a_longer_and_a_shorter_conversation_differ_where_one_has_ended(tmp_path: Path) -> None:
+    archive = await Archive.open(await file_of("commands", tmp_path))
+    longest = max((await Recording.of(archive)).exchanges, key=lambda exchange: len(exchange.conversation))
+    archive.close()
+    alone, messages, more = Recording([longest]), longest.conversation, Message("user", "And then?")
+    assert alone.answer([*messages, more]) == Mismatch(longest.place, len(messages), None, more)
+    assert alone.answer(messages[:-1]) == Mismatch(longest.place, len(messages) - 1, messages[-1], None)
 
 
 async def test_a_file_without_a_model_is_refused(tmp_path: Path) -> None:

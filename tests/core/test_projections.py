@@ -1057,10 +1057,11 @@ def test_the_file_of_a_process_that_does_not_run_any_more_is_removed(tmp_path: P
         assert mine.exists()
         assert other.exists()
     with own_file(tmp_path) as (mine, _):
-        (tmp_path / "views-3.lock").touch()
-        (tmp_path / "views-3.db").touch()
+        for name in ("views-3.lock", "views-3.db", "views-4.lock", "views-4.db", "views-4.db-wal"):
+            (tmp_path / name).touch()
+        os.utime(tmp_path / "views-4.db", (0, 0))  # SQLite has written to the log beside it since then
         remove_abandoned(tmp_path)
-        assert [path.name for path in sorted(tmp_path.glob("*.db"))] == ["views-3.db", "views.db"]
+        assert [path.name for path in sorted(tmp_path.glob("*.db"))] == ["views-3.db", "views-4.db", "views.db"]
 
 
 # ── whose file ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -45,6 +45,10 @@ def shown(schema: Any) -> dict[str, Any]:
         ({"properties": {"x": {"type": "string"}}}, {"type": "object", "properties": {"x": {"type": "string"}}}),
         ({"type": "object", "properties": {"x": {"$ref": "#/$defs/Missing"}}}, {"type": "object", "properties": {"x": ANY}}),
         (
+            {"type": "object", "$defs": {"L": [{"type": "string"}]}, "properties": {"x": {"$ref": "#/$defs/L/0"}, "y": {"$ref": "#/$defs/L/1"}}},
+            {"type": "object", "properties": {"x": {"type": "string"}, "y": ANY}},
+        ),
+        (
             {"anyOf": [{"properties": {"a": ANY, "b": ANY}, "required": ["a"]}, {"properties": {"a": ANY}, "required": ["a"]}]},
             {"type": "object", "properties": {"a": ANY, "b": ANY}, "required": ["a"]},
         ),
