@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.bus.connection import Bus
@@ -25,7 +26,7 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.runs.commands import Commands, Rating
+from core.runs.commands import MOST_SHARES, Commands, Rating
 from core.runs.intake import Intake
 from core.thread.threads import Threads
 from tests.support.nats import fresh, read
@@ -112,6 +113,21 @@ async def test_variables_are_set_once_and_outlive_the_past(commands: Commands, l
     assert (await commands.set_variable(ADA, new, one)).variables == {"A": one}
     await commands.erase(ADA, new)
     assert (await commands.state_or_empty(ADA, new)).variables == {}
+
+
+async def test_a_conversation_is_shared_from_its_first_checkpoint_on_up_to_a_limit(
+    commands: Commands, name: str
+) -> None:
+    _, first = await commands.write_state(ADA, name, [{"messages": [human("h2")]}])
+    facts = [ThreadShared(share=f"s{n}", by=ADA, upto=first, digest=f"{n:064}") for n in range(MOST_SHARES + 1)]
+    with pytest.raises(Refused, match="has changed meanwhile"):
+        await commands.share(ADA, name, msgspec.structs.replace(facts[0], upto=999_999))
+    for fact in facts[:MOST_SHARES]:
+        assert (await commands.share(ADA, name, fact)).fact == fact
+    with pytest.raises(Refused, match=f"shared {MOST_SHARES} times already"):
+        await commands.share(ADA, name, facts[MOST_SHARES])
+    await commands.unshare(ADA, name, "s0")
+    assert (await commands.share(ADA, name, facts[MOST_SHARES])).fact == facts[MOST_SHARES]
 
 
 async def test_a_copy_has_the_title_and_no_goal(commands: Commands, log: EventLog, name: str) -> None:

@@ -20,6 +20,7 @@ from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
 from core.ids import uuid7
+from core.runtime.attempts import SUSPECT, Attempts, Mark
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 
 ACTOR = "tester"
@@ -67,6 +68,10 @@ async def wake(queue: WorkQueue, key: str = "k", aggregate: Aggregate | None = N
 async def waiting(bus: Bus) -> int:
     info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
     return int(info["state"]["messages"])
+
+
+async def empty(bus: Bus) -> bool:
+    return await waiting(bus) == 0
 
 
 async def test_a_wakeup_says_where_to_look(queue: WorkQueue, bus: Bus) -> None:
@@ -231,10 +236,7 @@ async def test_a_buried_wakeup_is_a_letter_and_gone(queue: WorkQueue, bus: Bus) 
         await queue.bury(wakeup, "cannot")
         await queue.bury(wakeup, "cannot")  # repeated after a crash: still one letter
 
-        async def empty() -> bool:
-            return await waiting(bus) == 0
-
-        await eventually(empty)
+        await eventually(lambda: empty(bus))
     [letter] = await letters(bus)
     assert {k: v for k, v in letter.items() if k != "at"} == {
         "actor": ACTOR,
@@ -324,11 +326,7 @@ async def test_an_unreadable_wakeup_is_a_dead_letter_and_disturbs_nobody(
         await wake(queue, "k2")
         go.set()
 
-        async def empty() -> bool:
-            info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
-            return bool(info["state"]["messages"] == 0)
-
-        await eventually(empty)
+        await eventually(lambda: empty(bus))
         assert disturbed == []
     first, second = await letters(bus)
     assert "not a wake-up" in first["reason"]
@@ -388,11 +386,7 @@ async def test_what_is_delivered_again_while_it_is_worked_on_is_not_handed_out_a
         go.set()
         extended.set()
 
-        async def empty() -> bool:
-            info = await bus.api(f"STREAM.INFO.{bus.names.stream('cmd')}")
-            return bool(info["state"]["messages"] == 0)
-
-        await eventually(empty)
+        await eventually(lambda: empty(bus))
 
 
 async def test_deliveries_are_ordered_also_over_a_consumer_made_anew(queue: WorkQueue) -> None:
@@ -406,6 +400,26 @@ async def test_deliveries_are_ordered_also_over_a_consumer_made_anew(queue: Work
     assert third.delivery <= second.delivery
     assert first.order < second.order < third.order
     assert first.seq == second.seq == third.seq
+
+
+async def test_work_that_ended_fewer_processes_comes_first(queue: WorkQueue, bus: Bus) -> None:
+    more, fewer = [await wake(queue, key) for key in ("more", "fewer")]
+    attempts, order, both = Attempts(bus), [], asyncio.Event()
+    attempts.alone = True  # so these deliveries may follow those of a process that died
+
+    async def work(wakeup: Wakeup) -> None:
+        mark = Mark(wakeup.hint.id, SUSPECT + (wakeup.aggregate == more), begun=False)
+        await bus.store(bus.names.place(f"{wakeup.actor}@{wakeup.seq}"), msgspec.json.encode(mark))
+        if wakeup.aggregate == fewer:
+            both.set()
+        await both.wait()
+        async with attempts.begun(wakeup):
+            order.append(wakeup.aggregate)
+            await wakeup.done()
+
+    async with serving(queue, work):
+        await eventually(lambda: empty(bus))
+    assert order == [fewer, more]
 
 
 async def test_a_process_that_was_held_up_longer_than_a_lease_knows_it(

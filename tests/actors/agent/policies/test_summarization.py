@@ -383,10 +383,11 @@ def test_parts_have_everything_and_a_bound(entries: list[str], tokens: int) -> N
         (["a" * 400, "b" * 40], 60, ["a" * 100 + " […] " + "a" * 100, "b" * 40]),
         (["a" * 400] * 4, 100, ["a" * 100 + " […] " + "a" * 100] * 2),
         (["a" * 40] * 9, 45, ["a" * 40] * 4),
+        (["a" * 40] * 9 + ["b" * 20], 45, ["a" * 40] * 4 + ["b" * 20]),
         (["é" * 400], 100, ["é" * 100 + " […] " + "é" * 100]),
         ([], 10, []),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_long_entries_are_cut_before_old_ones_go(entries: list[str], tokens: int, found: list[str]) -> None:
     assert fitted(entries, tokens) == found
