@@ -142,12 +142,16 @@ class Lives:
         if live is None:
             return None
         live.taken = True
-        self._taken[run] = live
+        self.hand_over(live)
         live.close()
         with anyio.move_on_after(HANDOVER_SECONDS):
             await live.released.wait()
         self.remove(live)
         return live.draft if live.shown is not None else None
+
+    def hand_over(self, live: Live) -> None:
+        """Has `said` tell it."""
+        self._taken[live.run] = live
 
     def said(self, run: str) -> None:
         """Notes that the answer of a run stands there, or will not."""
@@ -187,10 +191,23 @@ class Drafts(Actor[ChatRouted]):
                 with ungrouped(), anyio.move_on_after(LONGEST_SECONDS):
                     await self._accompany(live, event.thread)
             else:
+                live.released.set()
+                await self._until_said(live)
                 await sign(self._outlet, live.target, False)
         finally:
             live.released.set()
             self._lives.remove(live)
+
+    async def _until_said(self, live: Live) -> None:
+        """Waits until an answer that was planned before its draft began stands there, or will not."""
+        self._lives.hand_over(live)
+        try:
+            plan = (await self._outlet.chats.load(live.conversation)).plans.get(live.run)
+            if plan is not None and plan.open and not plan.messages:
+                with anyio.move_on_after(HANDOVER_SECONDS):
+                    await live.said.wait()
+        finally:
+            self._lives.said(live.run)
 
     async def _adopt(self, live: Live, state: Conversation, since: datetime, *, doubtful: bool) -> None:
         """Goes on with the draft that another process has begun, if there is one."""
