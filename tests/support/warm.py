@@ -35,7 +35,7 @@ import msgspec
 from core import collector
 
 ROOT = Path(__file__).parents[2]
-END_SECONDS = 30.0
+END_SECONDS = 120.0
 SHARED = "SIKA_TESTS_ZYGOTE"
 """The variable with the address of the zygote."""
 PID_BYTES = 4

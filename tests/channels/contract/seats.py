@@ -129,10 +129,10 @@ class Telegram(towns.Telegram):
 
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
-        kinds = {"sendChatAction": ("on",), "sendMessage": ("text", "off"), "editMessageText": ("text",)}
+        kinds = {"sendChatAction": "on", "sendMessage": "text", "editMessageText": "text"}
         chat = self.server.person(person).chat
         calls = [call.method for call in self.server.calls if str(call.parameters.get("chat_id")) == str(chat)]
-        return [kind for method in calls for kind in kinds.get(method, ())]
+        return _ended([kinds[method] for method in calls if method in kinds])
 
 
 class Feishu(towns.Feishu):
@@ -316,11 +316,15 @@ class Discord(towns.Discord):
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
         channel = self.server.channel("", self.server.person(person))
-        kinds = {"typing": ("on",), "messages": ("text", "off")}
         calls = [
             call.path.split("/")[3:] for call in self.server.calls if call.path.startswith(f"/channels/{channel}/")
         ]
-        return [kind for path in calls for kind in (kinds[path[0]] if len(path) == 1 else ("text",))]
+        return _ended(["on" if path == ["typing"] else "text" for path in calls])
+
+
+def _ended(wire: Sequence[str]) -> Sequence[str]:
+    """Adds the end of a sign that the platform itself takes away: after the last text, as a draft is one, too."""
+    return [*wire, "off"] if "text" in wire else wire
 
 
 class All(Duplicating, Failing, WithFiles, WithSigns, WithWhispers, Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
@@ -17,11 +18,13 @@ from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
 from actors.contracts.signs import Signs
 from actors.contracts.stopping import Stopping
-from actors.contracts.table import Table, table
+from actors.contracts.table import DEADLINE, Table, table
 from actors.contracts.talk import Talk
+from channels.chat.presses import Press, Presses
 from channels.slack.platform import SlackPlatform
 from channels.slack.traits import TRAITS
-from tests.channels.contract.seats import DingTalk, DingTalkWithNames, Slack
+from core.chat.facts import Target
+from tests.channels.contract.seats import All, DingTalk, DingTalkWithNames, Slack
 from tests.channels.dingtalk.server import STOPPABLE_TEMPLATE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=8)]
@@ -53,7 +56,20 @@ class TestFaults(Faults): ...
 class TestDecisions(Decisions): ...
 
 
-class TestRefusals(Refusals): ...
+class TestRefusals(Refusals):
+    @pytest.fixture(autouse=True)
+    def _whoever_is_refused_waits(self, here: Table[All], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Telegram and Feishu say it within the answer to the press, which waits as long as a busy machine takes."""
+        text = Presses.text
+
+        async def text_of(presses: Presses, target: Target, press: Press) -> str:
+            if target.sender == here.seat.id_of("hank"):
+                with anyio.fail_after(DEADLINE):
+                    await press.answered.wait()
+            return await text(presses, target, press)
+
+        monkeypatch.setattr(Presses, "text", text_of)
+        monkeypatch.setattr(here.seat.server, "ack_seconds", DEADLINE, raising=False)
 
 
 class TestFiles(Files): ...
