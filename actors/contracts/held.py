@@ -61,7 +61,7 @@ class Held:
 
 
 class Code:
-    """Platforms that have code."""
+    """Any platform, also one that shows code as text."""
 
     async def test_code_arrives_without_unseen_characters(self, here: Table[Seat]) -> None:
         """So what people copy compiles. Only what would mention people in it may be broken by one."""

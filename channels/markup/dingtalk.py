@@ -51,7 +51,7 @@ class _Card(Dialect):
     indent = 4
 
     def escape(self, char: str) -> str:
-        return "<\u200b" if char == "<" else "&amp;" if char == "&" else f"\\{char}"
+        return {"<": "&lt;", "&": "&amp;"}.get(char, f"\\{char}")
 
     def rule(self) -> str:
         return "---"

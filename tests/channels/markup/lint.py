@@ -119,10 +119,8 @@ def dingtalk_card(text: str) -> Iterator[str]:
         yield "over 20 000 bytes"
     if not text.strip():
         yield "empty"
-    for token in _markdown.parse(text):
-        for child in token.children or ():
-            if child.type == "text" and _TAG.search(child.content):
-                yield f"a tag: {child.content}"
+    if tag := _TAG.search(_without_code(text)):
+        yield f"a tag: {tag[0]}"
 
 
 def dingtalk(text: str) -> Iterator[str]:
