@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from playwright.async_api import Browser, async_playwright, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.support.browsers import CHROMIUM
 from tests.support.model_server import ModelServer
 from tests.support.ports import free_port
 from tests.support.workers import configure
@@ -20,7 +20,6 @@ from tests.support.workers import configure
 expect.set_options(timeout=60_000)
 """A deadline for a busy machine: nothing waits longer than it must."""
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 FEATURES = (
     # Each window would have the lists of its address bar as two pages more, and a process in reserve.
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),

@@ -18,11 +18,11 @@ from core.runtime.system import System
 from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, AUTH, BOB, WithAccounts, place
 from tests.channels.http.test_uploads import Settings, config, folder, services  # noqa: F401  fixtures
+from tests.support.browsers import CHROMIUM
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
-CHROMIUM = Path("/usr/bin/chromium")
-in_a_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium here")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 OUT = "mnt/user-data/outputs"
 
 DOCUMENT = """<!doctype html><title>x</title><link rel="stylesheet" href="style.css"><p id="p">text</p>
@@ -109,7 +109,7 @@ async def outputs(api: Api, services: Services) -> Path:  # noqa: F811
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         await browser.close()
 
