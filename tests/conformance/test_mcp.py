@@ -59,7 +59,6 @@ async def test_the_conformance_suite(
         await _succeeds([*command, "--url", f"http://127.0.0.1:{port}/mcp", *expected], folder)
 
 
-@pytest.mark.long
 async def test_the_typescript_client(services: Services, system: System, folder: Path) -> None:
     async with serve(services, "127.0.0.1", 0) as port, asyncio.TaskGroup() as tasks:
         client = tasks.create_task(_succeeds([NODE, "client.mjs", f"http://127.0.0.1:{port}/mcp"], folder))
