@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from core.ids import uuid7
 from tests.e2e.servers import serving
@@ -203,6 +203,29 @@ async def test_a_conversation_that_is_deleted_while_it_is_open_says_so(page: Tab
     await page.open(place="t/none-such")
     await page.page.reload()
     await expect(page.page.locator(".gone")).to_contain_text("There is no such conversation")
+
+
+async def test_lists_and_searches_that_a_busy_server_refuses_are_made_again(page: Tab, site: Site) -> None:
+    thread = await written(site, [{"type": "human", "content": "A lantern"}])
+    refused: list[str] = []
+
+    async def refuse(route: Route) -> None:
+        """Each of two searches, once."""
+        body = route.request.post_data or ""
+        if body in refused or len(refused) == 2:
+            return await route.continue_()
+        refused.append(body)
+        problem = {"code": "unavailable", "detail": "the search index is behind; try again"}
+        await route.fulfill(status=503, json=problem, headers={"Retry-After": "1"})
+
+    await page.page.route("**/threads/search", refuse)
+    await page.open()
+    link = page.page.locator(f"li.thread a[href='#/t/{thread}']")
+    await expect(link).to_be_visible()
+    await page.page.fill("#search", "lantern")
+    await expect(page.page.locator("li.thread")).to_have_count(1)
+    await expect(link).to_be_visible()
+    assert len(refused) == 2
 
 
 @pytest.mark.long

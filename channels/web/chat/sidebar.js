@@ -27,7 +27,7 @@ export function Sidebar({ onPick, foot }) {
       onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && setWords("")} />
     <div class="thread-list">
       ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} words=${words.trim()} waits=${waits.value.has(entry.id)} onPick=${pick} />`)}</ul></section>`)}
-      ${!shown.length && (listed.value || words) && html`<p class="quiet">${words ? t("search.none") : t("threads.none")}</p>`}
+      ${!shown.length && (words.trim() ? hits : listed.value) && html`<p class="quiet">${words ? t("search.none") : t("threads.none")}</p>`}
       ${!words && more.value && html`<${Button} kind="quiet" onClick=${listMore}>${t("older")}<//>`}
     </div>
     ${foot}

@@ -2,7 +2,7 @@
 // tab of a browser holds that stream, and tells the others: a server is given few connections.
 
 import { batch, computed, signal } from "../vendor/preact.js";
-import { send } from "../api/client.js";
+import { Failure, send } from "../api/client.js";
 import { Follower } from "../api/follower.js";
 import { withoutMarkdown } from "./excerpt.js";
 
@@ -11,6 +11,7 @@ import { withoutMarkdown } from "./excerpt.js";
  */
 
 const PAGE = 50;
+const ATTEMPTS = 5;
 const SELECT = ["thread_id", "status", "updated_at", "metadata", "waiting"];
 const LISTED = { select: SELECT, extract: { title: "values.title" }, sort_by: "updated_at", sort_order: "desc" };
 
@@ -59,7 +60,7 @@ function excerptOf({ highlights }) {
 
 /** Reads threads, and which of them wait. @param {any} body @param {AbortSignal} [stop] @returns {Promise<any[]>} */
 async function find(body, stop) {
-  const response = await send("POST", "threads/search", { body, signal: stop });
+  const response = await sent(body, stop);
   const found = await response.json();
   const next = new Set(waits.value);
   for (const thread of found) next[thread.waiting ? "add" : "delete"](thread.thread_id);
@@ -68,6 +69,18 @@ async function find(body, stop) {
     waiting.value = Number(response.headers.get("x-waiting-total"));
   });
   return found;
+}
+
+/** Sends a search. What a busy server refuses for now is sent again: nothing else would bring the list. @param {any} body @param {AbortSignal} [stop] */
+async function sent(body, stop) {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await send("POST", "threads/search", { body, signal: stop });
+    } catch (error) {
+      if (!(error instanceof Failure && error.status && error.passing) || attempt === ATTEMPTS) throw error;
+      await new Promise((done) => setTimeout(done, 1000 * Math.max(error.retryAfter, attempt)));
+    }
+  }
 }
 
 /** Reads again which of these threads wait, and how many do. @param {string[]} ids */
