@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.page.site import Site, Tab, bash
 from tests.page.test_hostile import FINDINGS, HIDDEN, MARKDOWN, MARKUP, PROVOKE, TEXTS, TURNED, watched, written
 from tests.page.test_hostile_dialogs import READ
 from tests.support.model_server import ModelServer, ToolCall, Turn
-from tests.support.workers import configure, wait_for
+from tests.support.workers import configure, reaching, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -104,12 +105,15 @@ def readable(text: str) -> str:
 
 
 async def shows(place: Locator, texts: Sequence[str]) -> None:
-    """Each of the elements has its text, letter by letter."""
+    """Each of the elements gets its text, letter by letter."""
     await expect(place).to_have_count(len(texts))
-    contents = await place.evaluate_all("all => all.map((element) => element.textContent)")
-    assert [
-        (text, content) for text, content in zip(texts, contents, strict=True) if readable(text) not in content
-    ] == []
+
+    async def wrong() -> Sequence[tuple[str, str]]:
+        contents = await place.evaluate_all("all => all.map((element) => element.textContent)")
+        pairs = zip_longest(texts, contents, fillvalue="")
+        return [(text, content) for text, content in pairs if readable(text) not in content]
+
+    await reaching(wrong, lambda pairs: not pairs)
 
 
 async def test_to_dos(page: Tab, site: Site) -> None:
