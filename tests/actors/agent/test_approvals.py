@@ -138,7 +138,9 @@ async def test_an_unreadable_answer_runs_nothing(tmp_path: Path) -> None:
         [question] = await parked(client)
         await go_on(client, "perhaps")
         [[again]] = (await client.state("t1")).interrupts.values()
-        assert (again["id"], again["value"]["error"], sent) == (question["id"], again["value"]["error"], [])
+        reason = "decision: approve, edit or reject, got 'perhaps'"
+        assert (again, sent) == ({**question, "value": {**question["value"], "error": reason}}, [])
+        assert "error" not in question["value"], "nothing was refused before the first answer"
         await go_on(client, "yes")
         assert sent == ["eve"]
         assert len(await client.records("t1", ApprovalRequested)) == 1

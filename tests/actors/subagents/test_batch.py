@@ -20,7 +20,10 @@ from core.events import Aggregate, SubagentCompleted, SubagentProgressed, Subage
 from core.files.folder import Folder
 from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
+from core.thread.batches import after
+from core.thread.entries import Delegation, Items
 from core.thread.fold import fold
+from core.thread.tokens import Tokens
 from core.wording import text_of_event
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site
@@ -75,6 +78,17 @@ async def test_a_batch(tmp_path: Path) -> None:
     assert fold(records[30:], fold(records[:30])) == fold(records) == batch
     run = batch.runs[started.subagent]
     assert (run.subagents, run.items.done) == ({}, 40)
+
+
+def test_the_summary_has_the_first_results_and_the_first_failures() -> None:
+    items = Items()
+    for n in range(10):
+        known = Delegation(call_id=f"c{n}", name="sub", item=n)
+        good = SubagentCompleted(call_id=known.call_id, status="completed", result=f"Did {n}.")
+        bad = SubagentCompleted(call_id=known.call_id, status="failed", error=f"No {n}.")
+        items = after(items, known, bad if n % 2 else good, Tokens(1))
+    assert (items.done, items.failures, items.tokens) == (5, {"failed": 5}, {"unknown": Tokens(10)})
+    assert [text for *_, text in items.examples] == ["Did 0.", "No 1.", "Did 2.", "No 3.", "No 5."]
 
 
 BAD = Failure(status=400, message="no such thing")

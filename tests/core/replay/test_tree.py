@@ -51,6 +51,8 @@ async def test_lanes_and_money_of_the_recorded_thread() -> None:
     assert {"answer", "call", "retry", "attempt"} == {span.kind for span in own}
     assert [span.kind for span in subagent] == ["answer", "call", "answer"]
     assert [span.kind for span in person] == ["wait"]
+    commands = [span.args.get("command") for span in first.all() if span.kind == "call"]
+    assert commands == ["printf 'a\\nb\\nc\\n' > x.txt; wc -l x.txt", "exit 3", None, "echo one", "sleep 4; echo out"]
     sums = {currency: round(amount, 6) for currency, amount in together(span.cost for span in first.all()).items()}
     assert sums == {"USD": 0.148, "EUR": 0.024}
     assert not any(span.cost for run in await tree(read_of(Story()), thread("story")) for span in run.all())

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from actors.agent.policies.context.summarization import Summarization
 from actors.agent.summary import write as summaries
 from actors.agent.summary.cut import Cut, Summary, compacted, due, plan
-from actors.agent.summary.record import ADVICE, RECORD
+from actors.agent.summary.record import ADVICE, RECORD, SECTIONS, text_of_record
 from actors.agent.summary.sizes import fitted, parts_of, tokens_of
 from actors.agent.summary.write import LEAD_IN, TAG, entries_of, question, summary_models
 from actors.agent.summary.write import Writer as Candidate
@@ -391,6 +391,14 @@ def test_parts_have_everything_and_a_bound(entries: list[str], tokens: int) -> N
 )
 def test_long_entries_are_cut_before_old_ones_go(entries: list[str], tokens: int, found: list[str]) -> None:
     assert fitted(entries, tokens) == found
+
+
+def test_a_record_fits_its_room_beside_todos_and_a_goal() -> None:
+    record = {name: [f"{name} {number} ".ljust(400, "x") for number in range(20)] for name in SECTIONS}
+    todos = [{"status": "pending", "content": "y" * 200}] * 20
+    text = text_of_record(record, todos, "z" * 400, 3000)
+    assert tokens_of(text) <= 3000
+    assert all(part in text for part in ("requests 0", "requests 19", "files 19", "y" * 200, "z" * 400, ADVICE))
 
 
 @pytest.mark.parametrize(
