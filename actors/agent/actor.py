@@ -234,6 +234,7 @@ class AgentActor(RunActor):
         attempt = self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config))
         seconds, left = self.deadline(run)
         attempt.limits = attempt.limits._replace(seconds=seconds, until=time.monotonic() + left)
+        attempt.complete = partial(preparation.with_files, run.state.user, run.thread_id, self._uploads)
         return attempt
 
     def _limits(self, setup: RunSetup) -> Limits:
@@ -274,7 +275,7 @@ class AgentActor(RunActor):
 
     async def _work(self, attempt: Attempt, setup: RunSetup) -> None:
         state = attempt.state
-        if not next_nodes(state.messages) and not state.runs[attempt.run].again and not await attempt.journal.steered():
+        if not next_nodes(state.messages) and not state.runs[attempt.run].again and not await attempt.steered():
             return  # nothing to answer, or answered already
         try:
             await self._loop(setup, attempt)

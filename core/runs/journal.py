@@ -21,6 +21,8 @@ from core.thread.state import ThreadState
 from core.tools import Effect
 
 E = TypeVar("E", bound=Event)
+Complete = Callable[[Sequence[Message]], Awaitable[list[Message]]]
+"""Returns messages of people with what the server adds to them."""
 
 
 class CallRef(NamedTuple):
@@ -82,9 +84,9 @@ class Journal(Protocol):
         """Make sure that the run is still ours before something that no guard covers. Raises `OwnershipLost`."""
         ...
 
-    async def steered(self) -> list[Message]:
-        """Take in what people wrote to the agent meanwhile: record it as part of the conversation. Not between a
-        tool call and its outcome: no provider takes that.
+    async def steered(self, complete: Complete) -> list[Message]:
+        """Take in what people wrote to the agent meanwhile: record it, completed, as part of the conversation. Not
+        between a tool call and its outcome: no provider takes that.
         """
         ...
 

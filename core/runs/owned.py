@@ -30,7 +30,7 @@ from core.events import (
 )
 from core.log.feed import Listener
 from core.runs.finish import finished
-from core.runs.journal import CallRef, outcome_of, tool_message
+from core.runs.journal import CallRef, Complete, outcome_of, tool_message
 from core.runs.previews import Previewer, Progress, Pump
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads, folded
@@ -224,9 +224,10 @@ class OwnedRun:
         await self.append(event)
         return event
 
-    async def steered(self) -> list[Message]:
+    async def steered(self, complete: Complete) -> list[Message]:
         messages = [] if unanswered(self.state.messages) else list(self.run.steers)
         if messages:
+            messages = await complete(messages)
             await self.append(MessageAdded(messages=messages))
         return messages
 

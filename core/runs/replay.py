@@ -43,7 +43,7 @@ from core.lifecycle import ENDS
 from core.log.kinds import KIND, SUBAGENT
 from core.policy import REFUSED
 from core.runs.intake import RUNS_BY
-from core.runs.journal import Paused, outcome_of
+from core.runs.journal import Complete, Paused, outcome_of
 from core.runs.previews import Previewer
 from core.thread.fold import Folding, fold
 from core.thread.ownership import missing
@@ -169,7 +169,7 @@ class ReplayJournal:
         """Where the next answer of the model lies."""
         return self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
 
-    async def steered(self) -> list[Message]:
+    async def steered(self, complete: Complete) -> list[Message]:
         if unanswered(self.state.messages):
             return []
         ahead = self._ahead()

@@ -84,7 +84,7 @@ class Recorder(AgentMiddleware[Any, Attempt, Any]):
             raise Ended
         else:
             attempt.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
-        steered = await attempt.journal.steered()
+        steered = await attempt.steered()
         answer = await self._answer(attempt, request, handler)
         if answer.get("tool_calls") and not opened:
             attempt.breakpoints.after_model()

@@ -27,7 +27,7 @@ from core.errors import SikaError
 from core.events import Decision, Interrupt, Message, ModelCompleted
 from core.files.paths import WORKSPACE
 from core.ids import uuid7
-from core.runs.journal import CallRef, Journal
+from core.runs.journal import CallRef, Complete, Journal
 from core.runs.ledger import Today
 from core.thread.state import Intent, ThreadState
 from core.thread.tokens import Tokens
@@ -81,6 +81,11 @@ async def unlimited() -> Callers:
 async def uncounted() -> Today:
     """Counts nothing: a replay has no budget of the day."""
     return Today()
+
+
+async def as_recorded(messages: Sequence[Message]) -> list[Message]:
+    """Adds nothing: a replay has messages as they were recorded."""
+    return [*messages]
 
 
 class Limits(NamedTuple):
@@ -157,6 +162,8 @@ class Attempt:
     of_thread: str = ""
     """The thread that a subagent works for."""
     above: Above = unlimited
+    complete: Complete = as_recorded
+    """Adds to messages that join the run what those that begin one get."""
     untracked: frozenset[str] = frozenset()
     """Fields of the graph's state that end with the run."""
     questions: list[Interrupt] = field(default_factory=list)
@@ -205,6 +212,10 @@ class Attempt:
         if self._loaded[0] is not messages:
             self._loaded = (messages, self.cache.load(self.journal.thread_id, messages))
         return self._loaded[1]
+
+    async def steered(self) -> list[Message]:
+        """Takes in what people wrote to the agent meanwhile."""
+        return await self.journal.steered(self.complete)
 
     def notes(self) -> list[BaseMessage]:
         """Returns the notes of policies for the next model call."""

@@ -91,6 +91,19 @@ async def prepare(
     return _slim(patch, values) if patch else patch
 
 
+async def with_files(user: str, thread: str, uploads: Uploads | None, messages: Sequence[Message]) -> list[Message]:
+    """Returns messages that join a run, each with the list of the files that came with it."""
+    names = [_claimed(message) for message in messages]
+    files = await uploads.listing(user, thread, [*chain(*names)]) if uploads is not None and any(names) else ()
+    listed = [_new_and_old(files, each).new for each in names]
+    return [_with_block(message, new) if new else message for message, new in zip(messages, listed, strict=True)]
+
+
+def _with_block(message: Message, new: Sequence[Upload]) -> Message:
+    content, length = _prefixed(_bare(message.get("content", "")), block(Listed(new)))
+    return {**message, "content": content, "additional_kwargs": {**_kwargs(message), UPLOADS_BLOCK: length}}
+
+
 async def _recalled(values: Json, history: Sequence[Message], recall: Recall) -> Json:
     messages, removed = _standing(values.get("messages"))
     last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)

@@ -27,7 +27,7 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.replay.whatif.running import ACTOR, Call, Changes, Made, Point
-from core.runs.journal import CallRef, outcome_of, tool_message
+from core.runs.journal import CallRef, Complete, outcome_of, tool_message
 from core.runs.previews import Previewer
 from core.thread.fold import fold
 from core.thread.values import unanswered
@@ -104,7 +104,7 @@ class SampleJournal:
     async def confirm(self) -> None:
         """Does nothing: no other process works on a what-if."""
 
-    async def steered(self) -> list[Message]:
+    async def steered(self, complete: Complete) -> list[Message]:
         if self._message is None or unanswered(self.state.messages):
             return []
         message, self._message = _human(self._message), None

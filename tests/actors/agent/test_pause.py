@@ -13,6 +13,7 @@ from actors.wiring import discovery
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
 from core.events import Message, Origin, Resume, RunPaused, RunRequested, Speaker, ToolCompleted
+from core.files.paths import thread_root
 from core.ids import uuid7
 from core.replay.source import LogSource
 from core.runs.replay import replay
@@ -163,6 +164,30 @@ async def test_steering(tmp_path: Path) -> None:
         assert texts == ["Go", "", "be brief", "All done.", "one more thing", "Also this."]
         assert [m["content"] for m in models.requests[1].body["messages"]][-1] == "be brief"
         assert_well_formed(models)
+        await assert_replays(client, tmp_path)
+
+
+async def test_a_message_that_joins_a_run_comes_with_the_list_of_its_files(tmp_path: Path) -> None:
+    folder = thread_root(tmp_path, "ada", "t1") / "user-data" / "uploads"
+    folder.mkdir(parents=True)
+    turns = (Turn(tool_calls=(ToolCall("ring", {"city": "Oslo"}),), gate="first"), Turn(text="Done."))
+    async with site(tmp_path, {"trip": Script(turns, count="total")}, tools=[ring]) as (client, models):
+        await client.thread()
+        run_id = await client.ask("t1", "Go", "trip")
+        await models.reached("first")
+        for name in ("sizes.txt", "other.txt"):
+            (folder / name).write_text("12 cm")
+        files = [{"filename": name} for name in ("sizes.txt", "gone.txt")]
+        for number, extra in enumerate(({"files": files}, {})):
+            message = {"type": "human", "id": f"m{number}", "content": "Add them up.", "additional_kwargs": extra}
+            await client.system.intake.steer("t1", run_id, message)
+        models.release("first")
+        await client.ended("t1", run_id)
+        with_files, without = models.requests[1].body["messages"][-2:]
+        assert "- sizes.txt (0.0 KB)\n  Path: /mnt/user-data/uploads/sizes.txt" in with_files["content"]
+        assert with_files["content"].endswith("</uploaded_files>\n\nAdd them up.")
+        assert "other.txt" not in with_files["content"], "it did not come with the message"
+        assert without["content"] == "Add them up."
         await assert_replays(client, tmp_path)
 
 

@@ -32,7 +32,7 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
 )
-from core.runs.journal import outcome_of
+from core.runs.journal import Complete, outcome_of
 from core.runs.previews import Previewer
 from core.thread.fold import fold
 from core.thread.state import ThreadState
@@ -72,7 +72,7 @@ class Kept:
         self._take(event)
         return event
 
-    async def steered(self) -> list[Message]:
+    async def steered(self, complete: Complete) -> list[Message]:
         return []
 
     def answers(self, call_id: str) -> Sequence[Any]:
