@@ -203,8 +203,8 @@ class Delivery(Actor[DeliveryPlanned]):
         part = len(plan.messages)
         try:
             job = await self._job(conversation, plan_id, plan, own)
-            if not part and job.event.unless_answered and job.event.unless_answered not in state.runs:
-                raise Ended("refused", "it is not true any more", silent=True)
+            if not part and not own.sent and job.event.unless_answered and job.event.unless_answered not in state.runs:
+                own.sent = {part: await self._overtaken(job)}
             if job.event.purpose == "notice" and _was_not_sent(state.plans.get(job.event.replaces)):
                 raise Ended("refused", "what it changes was not sent", silent=True)
             if part not in own.sent:
@@ -332,6 +332,15 @@ class Delivery(Actor[DeliveryPlanned]):
         if not way.beside:
             turns.sent(job.event.target.chat)
         return [messages] if isinstance(messages, str) else messages
+
+    async def _overtaken(self, job: Job) -> str:
+        """Returns the message of a notice that is not true any more, if an attempt has brought it there: it is changed.
+        Raises `Ended` if it is not there, or nobody can know.
+        """
+        message = await self._look(job, job.key) if self._is_in_doubt(job) else None
+        if message is None:
+            raise Ended("refused", "it is not true any more", silent=True)
+        return message
 
     def _is_findable(self, job: Job) -> bool:
         return self._platform.traits.answers_can_be_found and not job.own.unfindable

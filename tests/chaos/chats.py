@@ -189,7 +189,7 @@ async def storm(
         await fates.look()
         for talk in talks:
             talk.judge(tally, model)
-        tally.over = len(fates.over) + sum(_waiting(town, talk.person) for talk in talks)
+        tally.over = len(fates.over) + sum(_waiting(town, fates, talk.person) for talk in talks)
         tally.leaks, tally.remembered = len(model.leaks), len(model.remembered)
         tally.stories += [*fates.over, *model.leaks]
         tally.connections = town.connections()
@@ -244,11 +244,14 @@ async def _fail_over(running: System, town: Town, servers: Sequence[Server], fat
     return None
 
 
-def _waiting(town: Town, person: int) -> int:
-    """Returns how many messages say that the bot is at work, after all is done, where they can be changed."""
-    if not platforms.traits(town.name, Config()).edits_are_free:
+def _waiting(town: Town, fates: Fates, person: int) -> int:
+    """Returns how many messages say that the bot is at work, after all is done, where they can be changed: a copy of
+    unknown fate cannot where nobody can look for it."""
+    traits = platforms.traits(town.name, Config())
+    if not traits.edits_are_free:
         return 0
-    return sum(QUEUED.strip("_") in text for text in town.answers(person))
+    shown = sum(QUEUED.strip("_") in text for text in town.answers(person))
+    return max(0, shown - (0 if traits.answers_can_be_found else fates.copies(person, QUEUED)))
 
 
 async def _idle(running: System) -> None:

@@ -17,7 +17,16 @@ import msgspec
 
 from actors.chat.runs import waiting_id
 from actors.delivery.delivering import AGAIN
-from core.chat.facts import ASKED, ChatReceived, ChatRouted, DeliveryFailed, DeliveryPlanned, DeliverySent, key_of
+from core.chat.facts import (
+    ASKED,
+    ChatReceived,
+    ChatRouted,
+    DeliveryAttempted,
+    DeliveryFailed,
+    DeliveryPlanned,
+    DeliverySent,
+    key_of,
+)
 from core.runtime.system import System
 from tests.chaos.towns import Town
 from tests.support.model_server import ToolCall, Turn
@@ -204,6 +213,8 @@ class Fates:
         """The newest turn, by conversation and person."""
         self._waits: dict[str, str] = {}
         """The runs that notices are about, by plan."""
+        self._copies: dict[str, int] = {}
+        """Attempts at plans of which it is not known whether they brought a message there."""
         self._said: set[str] = set()
         """Plans of which something was sent."""
         self.over: list[str] = []
@@ -244,7 +255,10 @@ class Fates:
                 self._turns[number] = self._turn.setdefault((conversation, number.person), [])
                 self._turns[number].append(number)
                 (self.asked.add if outcome in (ASKED, "refused") else self.asked.discard)(number)
+            case DeliveryAttempted(plan=plan, withdrawn=withdrawn):
+                self._copies[plan] = self._copies.get(plan, 0) + (-1 if withdrawn else 1)
             case DeliverySent(plan=plan):
+                self._copies[plan] = self._copies.get(plan, 0) - 1
                 self._said.add(plan)
                 if self._waits.get(plan) in self._said:
                     self.over.append(f"a notice came after the answer of run {self._waits[plan]}")
@@ -265,6 +279,11 @@ class Fates:
         """Returns how many answers to `/status` ended so in a person's conversation."""
         place = self.conversations.get(person, "")
         return sum(_STATUS.search(text) is not None for text in self._uncertain(place))
+
+    def copies(self, person: int, text: str) -> int:
+        """Returns how many messages with a text there may be in a person's conversation of which no id is known."""
+        place = self.conversations.get(person)
+        return sum(self._copies.get(plan, 0) for plan, about in self._plans.items() if about == (place, text))
 
     def _uncertain(self, place: str = "") -> list[str]:
         plans = [self._plans.get(plan, ("", "")) for plan, event in self.failed.items() if event.fate == "unknown"]

@@ -12,7 +12,7 @@ import pytest
 
 from actors.delivery import delivering, job
 from actors.delivery.plain import plain
-from core.chat.facts import Artifact, Button, DeliveryDrafted, Target, TopicNoted, sent_message
+from core.chat.facts import Artifact, Button, DeliveryAttempted, DeliveryDrafted, Target, TopicNoted, sent_message
 from core.chat.port import Pace
 from tests.actors.delivery.conftest import HERE, Side
 from tests.support.chat_platform import ACCOUNT, Fault, ScriptedPlatform, Store, serving, store
@@ -305,6 +305,25 @@ async def test_a_change_of_a_notice_that_was_not_sent_is_not_said(side: Side, fi
         await side.plan("q", "I was at work.", replaces="p")
         await side.done()
     assert platform.texts() == (["I was at work."] if sent else [])
+
+
+@BOTH
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_notice_of_unknown_fate_that_is_over_is_looked_for_and_changed(
+    side: Side, findable: bool, there: bool
+) -> None:
+    """Else people would read that the agent is at work when it is not. Where nobody can look for it, its fate is
+    unknown, and it is not said again."""
+    platform = store(findable=findable)
+    await side.plan("p", "I am at work.", unless_answered="a run that is answered")
+    await side.append(DeliveryAttempted(plan="p", part=0))
+    if there:
+        platform.add(HERE, "p/0", "I am at work.")
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("q", "I was at work.", replaces="p")
+        state = await side.done()
+    assert platform.texts() == ([] if not there else ["I was at work."] if findable else ["I am at work."])
+    assert state.plans["p"].failed == ("unknown" if not findable else "" if there else "refused")
 
 
 @BOTH
