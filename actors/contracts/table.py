@@ -27,7 +27,7 @@ from core.events import Aggregate, Event, Message, ModelCompleted, RunCompleted,
 from core.testing import Stage, acting
 from core.thread.state import Run
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 S = TypeVar("S", bound=Seat, covariant=True)
 T = TypeVar("T", bound=Seat)
 

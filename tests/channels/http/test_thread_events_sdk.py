@@ -62,9 +62,15 @@ async def shown(worker: Worker, run: Run, event: ModelCompleted, size: int = 3, 
     await worker.system.bus.nc.flush()
 
 
-async def texts(stream: AsyncThreadStream) -> list[str]:
-    """What the messages of a run say. They are fed by this loop, so they cannot be waited for inside it."""
-    messages = [message async for message in stream.messages]
+async def texts(stream: AsyncThreadStream, began: asyncio.Event | None = None) -> list[str]:
+    """What the messages of a run say. They are fed by this loop, so they cannot be waited for inside it. `began`: is
+    set when the first one has.
+    """
+    messages = []
+    async for message in stream.messages:
+        messages.append(message)
+        if began is not None:
+            began.set()
     found = []
     for message in messages:
         try:
@@ -192,11 +198,13 @@ async def test_an_answer_that_breaks_off(opened: Open, worker: Worker) -> None:
     async with opened() as stream:
         await stream.run.start(input=INPUT)
         run = await worker.requested(stream.thread_id)
-        listening = asyncio.create_task(texts(stream))
+        began = asyncio.Event()
+        listening = asyncio.create_task(texts(stream, began))
         await worker.start(stream.thread_id, run.id)
-        await anyio.sleep(0.2)
-        await shown(worker, run, lost)
-        await anyio.sleep(0.2)
+        with anyio.fail_after(60):
+            while not began.is_set():  # previews that are sent before it listens are lost
+                await shown(worker, run, lost)
+                await anyio.sleep(0.05)
         failed = ModelFailed(error="E", text="e", attempt=1, max_attempts=2, wait_ms=1)
         await worker.write(stream.thread_id, run.id, failed)
         await shown(worker, run, kept)
