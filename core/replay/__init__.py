@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.replay.comparing import compare as compare
     from core.replay.exports.archive import Archive as Archive
     from core.replay.find import Query as Query
     from core.replay.moments.moment import part as part
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from core.replay.queries import EventPage as EventPage
     from core.replay.queries import Moment as Moment
     from core.replay.queries import Side as Side
-    from core.replay.queries import compare as compare
     from core.replay.queries import events as events
     from core.replay.queries import spans as spans
     from core.replay.queries import state_at as state_at
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from core.replay.tree import Span as Span
 
 _PLACES = {
+    "comparing": ("compare",),
     "exports.archive": ("Archive",),
     "find": ("Query",),
     "moments.moment": ("part",),
-    "queries": ("Cause", "Compared", "EventPage", "Moment", "Side", "compare", "events", "spans", "state_at", "why"),
+    "queries": ("Cause", "Compared", "EventPage", "Moment", "Side", "events", "spans", "state_at", "why"),
     "source": ("LogSource", "Source"),
     "tree": ("Span",),
 }

@@ -74,7 +74,7 @@ class Logs(Protocol):
         ...
 
     async def whole(self, record: Record) -> Record:
-        """Returns an event with its body."""
+        """Returns an event with its body, also of its envelope alone."""
         ...
 
 
@@ -94,7 +94,9 @@ class InMemory:
         return next(iter(await self._all(aggregate)), None)
 
     async def whole(self, record: Record) -> Record:
-        return record
+        if not is_envelope(record):
+            return record
+        return next(other for other in await self._all(record.aggregate) if other.seq == record.seq)
 
     async def _all(self, aggregate: Aggregate) -> Sequence[Record]:
         if aggregate not in self._logs:
@@ -155,9 +157,15 @@ def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
         hits = [record for record in hits if isinstance(record.event, ToolCompleted)] or hits
         hits = hits or [record for record in records if record.id.startswith(place)]
     if not hits:
-        extent = f"its events are 1 to {len(records)} (`{SEQUENCE}{records[0].seq}` to `{SEQUENCE}{records[-1].seq}`)"
-        raise NotFound(f"{aggregate.kind} {aggregate.id}: no event and no call {place!r}; {extent}")
+        text = absence(place, len(records), records[0].seq, records[-1].seq)
+        raise NotFound(f"{aggregate.kind} {aggregate.id}: {text}")
     return hits[-1]
+
+
+def absence(place: str, count: int, first: int, last: int) -> str:
+    """Returns the words for a place that is not in a log of `count` events, from the sequence `first` to `last`."""
+    extent = f"its events are 1 to {count} (`{SEQUENCE}{first}` to `{SEQUENCE}{last}`)"
+    return f"no event and no call {place!r}; {extent}"
 
 
 def wanted_by(record: Record) -> RunOrigin | None:
@@ -219,6 +227,11 @@ class _Size:
             return record
         self._left -= len(record.raw)
         return record if self._left >= 0 else Record(record.seq, msgspec.json.encode(record.head), record.head)
+
+
+def is_envelope(record: Record) -> bool:
+    """Tells whether of an event only the envelope is there."""
+    return record.raw == msgspec.json.encode(record.head)
 
 
 class _Earlier:

@@ -1,9 +1,9 @@
-"""Comparison of threads in bounded memory: of `core.replay.queries.compare`, what is for logs that nobody holds."""
+"""Comparison of threads, runs and moments, whose logs nobody holds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,10 @@ from core.replay import diff as diffs
 from core.replay.cuts import Spend, cut
 from core.replay.moments.past import Past
 from core.replay.money import Prices
+from core.replay.named import aggregate_of
 from core.replay.queries import Compared, Side, moment_of
+from core.replay.recorded import read_of
+from core.replay.source import Source
 from core.runs import prompts
 
 if TYPE_CHECKING:
@@ -25,24 +28,60 @@ PAUSE_EVERY = 1000
 """Events after which other tasks of the process go on."""
 LONGEST = 20_000
 """Characters of a text in a value that differs."""
+LONGEST_IN_STEPS = 2000
+"""Characters of a text in a step."""
+
+
+async def compare(
+    source: Source,
+    left: Side,
+    right: Side,
+    prices: Prices | None = None,
+    contents: Read | None = None,
+    *,
+    longest: int | None = None,
+) -> Compared:
+    """Compares two moments of one thread as states, everything else step by step. `contents` reads what models got
+    besides the conversation (default: `source`). `longest`: characters of texts in steps, which are cut; what is
+    different is found by hashes of the whole.
+
+    Raises `NotFound` and `Invalid`.
+    """
+    read = read_of(source)
+    lefts, rights = [Past.folded(read, await aggregate_of(source, side.thread)) for side in (left, right)]
+    if _are_moments(lefts, left, rights, right):
+        return await _compared(lefts, left, rights, right, lambda before, after: list(diffs.changes(before, after)))
+    steps = [await _steps(*side, prices, longest) for side in ((lefts, left), (rights, right))]
+    return await _aligned(steps, contents or read)
 
 
 async def compare_pasts(
     lefts: Past, left: Side, rights: Past, right: Side, prices: Prices, contents: Read, spend: Spend
 ) -> Compared:
-    """Compares as `queries.compare` does. Of a run its own part of the log is read, and what it said is cut; what is
-    different is found by hashes of the whole. `spend` is told the bytes that the answer takes.
+    """Compares in the same way. Of what is different, texts are cut; `spend` is told the bytes that the answer takes.
 
     Raises `NotFound` and `Invalid`.
     """
-    if lefts.thread == rights.thread and left.run is None and right.run is None:
-        values = [await _values(*side) for side in ((lefts, left), (rights, right))]
-        changes = await anyio.to_thread.run_sync(lambda: list(_changes(values[0], values[1], spend)))
-        return Compared(((), ()), None, changes)
-    taken = [await _steps(*side, prices, spend) for side in ((lefts, left), (rights, right))]
-    rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(*(side.steps() for side in taken)))
-    setups = await prompts.differences(contents, *(side.start for side in taken))
-    return Compared(((), ()), rows, (), setups)
+    if _are_moments(lefts, left, rights, right):
+        return await _compared(lefts, left, rights, right, lambda before, after: list(_changes(before, after, spend)))
+    steps = [await _steps(*side, prices, LONGEST_IN_STEPS, spend) for side in ((lefts, left), (rights, right))]
+    return await _aligned(steps, contents)
+
+
+def _are_moments(lefts: Past, left: Side, rights: Past, right: Side) -> bool:
+    return lefts.aggregate == rights.aggregate and left.run is None and right.run is None
+
+
+async def _compared(
+    lefts: Past, left: Side, rights: Past, right: Side, changes: Callable[[Any, Any], list[diffs.Change]]
+) -> Compared:
+    before, after = [await _values(*side) for side in ((lefts, left), (rights, right))]
+    return Compared(None, await anyio.to_thread.run_sync(changes, before, after))
+
+
+async def _aligned(sides: Sequence[diffs.Steps], contents: Read) -> Compared:
+    rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(*(side.steps() for side in sides)))
+    return Compared(rows, (), await prompts.differences(contents, *(side.start for side in sides)))
 
 
 def _changes(before: Any, after: Any, spend: Spend) -> Iterator[diffs.Change]:
@@ -53,15 +92,20 @@ def _changes(before: Any, after: Any, spend: Spend) -> Iterator[diffs.Change]:
 
 
 async def _values(past: Past, side: Side) -> Any:
-    state = past.now if side.at is None else await past.at(await past.sequence_of(side.at))
+    state = await past.at(None if side.at is None else await past.sequence_of(side.at))
+    if not state.seq:
+        raise _nothing(past)
     moment = moment_of(side.thread, state, runs=0)
     return await anyio.to_thread.run_sync(lambda: msgspec.to_builtins({**moment.values, "status": moment.status}))
 
 
-async def _steps(past: Past, side: Side, prices: Prices, spend: Spend) -> diffs.Steps:
+async def _steps(
+    past: Past, side: Side, prices: Prices | None, longest: int | None, spend: Spend | None = None
+) -> diffs.Steps:
     run = None if side.run is None else await past.run_named(str(side.run))
     upto = None if side.at is None else await past.sequence_of(side.at)
-    taken, count = diffs.Steps(past.thread.id, run.id if run else None, prices, spend), 0
+    taken = diffs.Steps(past.aggregate.id, run.id if run else None, prices, longest=longest, spend=spend)
+    count = 0
     async with aclosing(past.events(0, upto) if run is None else past.of_run(run, upto)) as records:
         async for record in records:
             taken.add(record)
@@ -69,5 +113,9 @@ async def _steps(past: Past, side: Side, prices: Prices, spend: Spend) -> diffs.
             if count % PAUSE_EVERY == 0:
                 await asyncio.sleep(0)
     if not count:
-        raise NotFound(f"{past.thread.kind} {past.thread.id}: nothing in the log")
+        raise _nothing(past)
     return taken
+
+
+def _nothing(past: Past) -> NotFound:
+    return NotFound(f"{past.aggregate.kind} {past.aggregate.id}: nothing in the log")

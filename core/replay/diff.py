@@ -30,8 +30,6 @@ MOST_PAIRS = 250_000
 """Limit of the pairs of steps in a difference that are aligned exactly, in time that grows with their number."""
 WINDOW = 64
 """Steps on each side among which longer differences look for the next equal ones."""
-LONGEST = 2000
-"""Characters of a text in a step that is cut."""
 STEP_BYTES = 600
 """Bytes that a step takes besides what went in and came out."""
 
@@ -62,9 +60,9 @@ class CutStep(Step):
     hashes: tuple[str, str]
 
     @classmethod
-    def of(cls, step: Step) -> CutStep:
+    def of(cls, step: Step, longest: int) -> CutStep:
         whole = step.key(), msgspec.json.encode(step.output, order="deterministic").decode()
-        short = cls(*step._replace(input=cut(step.input, LONGEST), output=cut(step.output, LONGEST)))
+        short = cls(*step._replace(input=cut(step.input, longest), output=cut(step.output, longest)))
         key, output = (hashlib.sha256(text.encode()).hexdigest() for text in whole)
         short.hashes = key, output
         return short
@@ -131,16 +129,22 @@ def steps(records: Sequence[Record], run: str | None = None, prices: Prices | No
 
 
 class Steps:
-    """Takes the steps of a log, or of one run of it, event by event. With `spend`, what went in and came out of a step
-    is cut (`LONGEST`) and told apart by its hash.
+    """Takes the steps of a log, or of one run of it, event by event. With `longest`, texts of what went in and came out
+    of a step are cut to so many characters, and told apart by hashes. `spend` is told the bytes of each step.
     """
 
     def __init__(
-        self, thread: str, run: str | None = None, prices: Prices | None = None, spend: Spend | None = None
+        self,
+        thread: str,
+        run: str | None = None,
+        prices: Prices | None = None,
+        *,
+        longest: int | None = None,
+        spend: Spend | None = None,
     ) -> None:
         self.start: RunStarted | None = None
         """The last start of the run, or of the last run."""
-        self._run, self._spend = run, spend
+        self._run, self._longest, self._spend = run, longest, spend
         self._prompts: dict[str, str | None] = {}
         self._calls: dict[tuple[str, str], int] = {}
         """Calls without an outcome."""
@@ -197,11 +201,11 @@ class Steps:
         plain = msgspec.json.encode((step.input, step.output)).decode()
         went_in, came_out = msgspec.json.decode(self._thread.sub("<thread>", plain))
         step = step._replace(input=went_in, output=came_out)
-        if self._spend is None:
-            return step
-        short = CutStep.of(step)
-        self._spend(STEP_BYTES + len(msgspec.json.encode((short.input, short.output))))
-        return short
+        if self._longest is not None:
+            step = CutStep.of(step, self._longest)
+        if self._spend is not None:
+            self._spend(STEP_BYTES + len(msgspec.json.encode((step.input, step.output))))
+        return step
 
 
 def aligned(left: Sequence[Step], right: Sequence[Step]) -> list[Row]:

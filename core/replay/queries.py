@@ -14,7 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid
-from core.events import Aggregate, Json, Record, RunStarted
+from core.events import Aggregate, Json, Record
 from core.replay import causes
 from core.replay import diff as diffs
 from core.replay.causes import Link, Logs
@@ -22,7 +22,7 @@ from core.replay.find import Query, Search, is_bad_end
 from core.replay.moments import moment
 from core.replay.moments.models import RunModels
 from core.replay.money import Cost, Prices
-from core.replay.named import LAST_FAILED, aggregate_of, run_named
+from core.replay.named import LAST_FAILED, run_named
 from core.replay.recorded import read_of
 from core.replay.source import Source, records_of
 from core.replay.tree import Span, tree
@@ -31,7 +31,7 @@ from core.thread.state import ThreadState
 from core.thread.values import next_nodes
 
 if TYPE_CHECKING:
-    from core.log.reader import Read, ReadAll
+    from core.log.reader import ReadAll
 
 PAGE_BYTES = 8 << 20
 """Bytes of events after which a page ends."""
@@ -157,21 +157,6 @@ class Side(NamedTuple):
             raise Invalid(f"{name[:200]}: THREAD, THREAD#RUN or THREAD@EVENT is expected")
         return cls(match[1], match[2], match[3])
 
-    def start(self, records: Sequence[Record]) -> RunStarted | None:
-        """Returns the last start of the run, or of the last run."""
-        run = self._run_of(records)
-        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
-        return starts[-1] if starts else None
-
-    def steps(self, records: Sequence[Record], prices: Prices | None = None) -> list[diffs.Step]:
-        """Returns the steps to compare. Raises `NotFound`."""
-        last = sequence_of(records, self.at)
-        upto = [record for record in records if last is None or record.seq <= last]
-        return diffs.steps(upto, self._run_of(records), prices)
-
-    def _run_of(self, records: Sequence[Record]) -> str | None:
-        return None if self.run is None else run_of(records, str(self.run))
-
 
 def run_of(records: Sequence[Record], name: str) -> str:
     """Returns the id of a run by its name (`core.replay.named.run_named`). Raises `NotFound` and `Invalid`."""
@@ -189,8 +174,6 @@ def runs_of(records: Sequence[Record]) -> list[str]:
 class Compared(NamedTuple):
     """The differences of two sides: `changes` of two moments of a thread, else `rows` and `setups`."""
 
-    sides: tuple[Sequence[Record], Sequence[Record]]
-    """The events of both logs, whole."""
     rows: Sequence[diffs.Row] | None
     changes: Sequence[diffs.Change] = ()
     setups: Sequence[prompts.Difference] = ()
@@ -277,29 +260,6 @@ def _causes(links: Sequence[Link]) -> list[Cause]:
 async def spans(source: Source, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
     """Returns the runs as trees of what took time, with those of subagents."""
     return await tree(read_of(source), aggregate, prices)
-
-
-async def compare(
-    source: Source, left: Side, right: Side, prices: Prices | None = None, contents: Read | None = None
-) -> Compared:
-    """Compares two moments of one thread as states, everything else step by step. `contents` reads what models got
-    besides the conversation (default: `source`). Raises `NotFound` and `Invalid`.
-    """
-    lefts = await records_of(source, await aggregate_of(source, left.thread))
-    rights = await records_of(source, await aggregate_of(source, right.thread))
-    if left.thread == right.thread and left.run is None and right.run is None:
-        changes = await anyio.to_thread.run_sync(
-            lambda: list(diffs.changes(_values(left, lefts), _values(right, rights)))
-        )
-        return Compared((lefts, rights), None, changes)
-    rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(left.steps(lefts, prices), right.steps(rights, prices)))
-    setups = await prompts.differences(contents or read_of(source), left.start(lefts), right.start(rights))
-    return Compared((lefts, rights), rows, (), setups)
-
-
-def _values(side: Side, records: Sequence[Record]) -> Any:
-    state = moment_of(side.thread, moment.at(records, sequence_of(records, side.at)))
-    return msgspec.to_builtins({**state.values, "status": state.status})
 
 
 def comparison(compared: Compared) -> Comparison:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
+from core.replay.causes import InMemory, Logs
 from core.replay.source import LogSource, Source
 
 if TYPE_CHECKING:
@@ -43,3 +44,8 @@ class RecordedLog:
 def read_of(source: Source) -> Read:
     """Returns a reader of the logs of a source: from a place on where that can be, as in the log of a server."""
     return source.from_log if isinstance(source, LogSource) else RecordedLog(source).read
+
+
+def logs_of(source: Source) -> Logs:
+    """Returns the logs of a source, to be read backwards: those of a server are not held."""
+    return source if isinstance(source, LogSource) else InMemory(source.read)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from core.errors import NotFound
 from core.events import Aggregate, Record
 from core.log.kinds import KIND
+from core.replay import causes
 
 if TYPE_CHECKING:
     from core.log.reader import Read
@@ -48,6 +50,21 @@ class LogSource:
     @property
     def from_log(self) -> Read:
         return self._log.read
+
+    def back(self, aggregate: Aggregate, *, before: int = 0) -> AsyncGenerator[Record]:
+        """Reads backwards, and leaves out bodies that lie outside of the log (`core.replay.causes.Logs`)."""
+        return self._log.back(aggregate, before=before, bodies=False)
+
+    async def first(self, aggregate: Aggregate) -> Record | None:
+        record = await self._log.first(aggregate)
+        return record and await self._log.whole(record)
+
+    async def whole(self, record: Record) -> Record:
+        """Returns an event with its body. One of which only the envelope is there is read again."""
+        if not causes.is_envelope(record):
+            return await self._log.whole(record)
+        async with aclosing(self._log.read(record.aggregate, after=record.seq - 1, upto=record.seq)) as records:
+            return await anext(records, record)
 
     def follow(self, aggregate: Aggregate, after: int) -> AsyncIterator[Record]:
         """Yields the events of an aggregate after a sequence, and new ones as they come, without end."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from channels.http.endpoints.call import OwnedLog
-from core.events import Aggregate, Record
+from core.events import Aggregate, Record, thread
 from core.replay.moments.past import Past
 from core.replay.moments.places import record_at
 from core.thread.state import ThreadState
@@ -52,7 +52,7 @@ class Readable:
         call = self._log.call
         now = await call.services.commands.state(call.user, thread_id)
 
-        async def at(seq: int) -> ThreadState:
-            return await call.live.moments.at(thread_id, now, seq)
+        async def at(seq: int | None) -> ThreadState:
+            return now if seq is None else await call.live.moments.at(thread_id, now, seq)
 
-        return Past(self._log.read, thread_id, now, at)
+        return Past(self._log.read, thread(thread_id), at)

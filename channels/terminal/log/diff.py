@@ -80,9 +80,11 @@ def _both(row: Row, style: Style, left: Numbers, right: Numbers) -> Iterator[str
         return
     places = f"left at {left.at(row.left.seq)}, right at {right.at(row.right.seq)}"
     yield f"  {row.left.kind} {row.left.name}".rstrip() + f", {places}"
-    for name, before, after in (("in", row.left.input, row.right.input), ("out", row.left.output, row.right.output)):
-        if before != after:
-            yield f"  {name:<4} {_marked(_text(before), _text(after), style)}"
+    left_step, right_step = row.left, row.right
+    if left_step.key() != right_step.key():
+        yield f"  in   {_marked(_text(left_step.input), _text(right_step.input), style)}"
+    if left_step.came_out() != right_step.came_out():
+        yield f"  out  {_marked(_text(left_step.output), _text(right_step.output), style)}"
 
 
 def _row(row: Row, style: Style, left: Numbers, right: Numbers) -> str:
@@ -102,13 +104,16 @@ def _cell(step: Step | None, numbers: Numbers) -> str:
 
 def _step(step: Step, numbers: Numbers) -> str:
     text = f"{numbers.at(step.seq):>6} {step.name or step.kind} "
+    shown = step.output if step.kind == "answer" else step.input
+    if isinstance(shown, str):  # so much that it was cut to the beginning of its JSON
+        return text + one_line(shown, WIDTH)
     match step.kind:
         case "call":
-            return text + about(step.input, WIDTH)
+            return text + about(shown, WIDTH)
         case "answer":
-            names = " ".join(f"→ {name}" for name, _ in step.output["calls"])
-            return text + one_line(f"“{step.output['text']}” {names}", WIDTH)
-    return text + one_line(" ".join(step.input["messages"]), WIDTH)
+            names = " ".join(f"→ {name}" for name, _ in shown["calls"])
+            return text + one_line(f"“{shown['text']}” {names}", WIDTH)
+    return text + one_line(" ".join(shown["messages"]), WIDTH)
 
 
 def _totals(rows: Sequence[Row]) -> list[str]:
@@ -142,6 +147,8 @@ def _sign(mark: str, style: Style) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict) and isinstance(value.get("text"), str) and len(value) == 1:
         return str(value["text"])
     return _json(value)

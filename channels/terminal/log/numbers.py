@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-from core.events import Record
+from core.events import Aggregate, Record
+
+if TYPE_CHECKING:
+    from core.log.reader import Read
 
 
 class Numbers:
@@ -12,6 +17,17 @@ class Numbers:
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._numbers = {record.seq: number for number, record in enumerate(records, 1)}
+
+    @classmethod
+    async def of_log(cls, read: Read, aggregate: Aggregate, sequences: Container[int]) -> Numbers:
+        """Counts the events of a log that nobody holds. Those with these sequences have their numbers afterwards."""
+        numbers, count = cls(), 0
+        async with aclosing(read(aggregate, bodies=False)) as records:
+            async for record in records:
+                count += 1
+                if record.seq in sequences:
+                    numbers._numbers[record.seq] = count
+        return numbers
 
     def of(self, record: Record) -> int:
         return self.at(record.seq)

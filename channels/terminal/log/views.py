@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -13,18 +14,20 @@ from channels.terminal.log.steps import lines as step_lines
 from channels.terminal.log.story import WIDTH, Story
 from channels.terminal.log.tree import tree_lines
 from channels.terminal.text import Style, about, clean, one_line, todo_line
-from core.events import Aggregate, Record
+from core.events import Record
 from core.phrases import quote
 from core.replay import causes
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
+from core.replay.comparing import compare
 from core.replay.find import Query, picked
 from core.replay.moments import moment
+from core.replay.moments.places import record_at
 from core.replay.money import Prices
 from core.replay.named import aggregate_of
-from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
-from core.replay.recorded import read_of
+from core.replay.queries import Side, moment_of, run_of, sequence_of
+from core.replay.recorded import logs_of, read_of
 from core.replay.source import LogSource, Source
 from core.replay.undecoded import problem_of
 from core.thread.fold import fold
@@ -204,23 +207,25 @@ async def why(
     width: int = WIDTH,
 ) -> None:
     """Writes the chain of causes of an event or a call, the first cause first."""
-    links = await causes.why(source.read, await aggregate_of(source, thread_id), place)
+    read, logs = read_of(source), logs_of(source)
+    fact = record_at(read, await aggregate_of(source, thread_id), place)
+    links = await causes.chain(logs, await fact, 0)  # envelopes: each event is read when it is written
     if raw:
         for link in links:
-            others = [record.seq for record in link.beside]
-            line = {"seq": link.record.seq, "beside": others, "event": msgspec.Raw(link.record.raw)}
+            others, record = [record.seq for record in link.beside], await logs.whole(link.record)
+            line = {"seq": record.seq, "beside": others, "event": msgspec.Raw(record.raw)}
             write(msgspec.json.encode(line).decode())
         return
     story, style = Story(style, width), style or Style()
-    previous: Aggregate | None = None
-    for link in links:
-        if link.record.aggregate != previous:
-            previous = link.record.aggregate
-            story.numbers = Numbers(await source.read(previous))
-            write(style.bold(f"{previous.kind} {previous.id}"))
-        for record in link.beside:
-            write(style.dim(f"  and {story.line(record)}"))
-        write(f"  → {story.line(link.record)}")
+    for aggregate, part in groupby(links, lambda link: link.record.aggregate):
+        chain = list(part)
+        sequences = {record.seq for link in chain for record in (link.record, *link.beside)}
+        story.numbers = await Numbers.of_log(read, aggregate, sequences)
+        write(style.bold(f"{aggregate.kind} {aggregate.id}"))
+        for link in chain:
+            for record in link.beside:
+                write(style.dim(f"  and {story.line(await logs.whole(record))}"))
+            write(f"  → {story.line(await logs.whole(link.record))}")
 
 
 async def tree(
@@ -257,18 +262,23 @@ async def diff(
 
     Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
     """
-    compared = await compare(source, Side.of(left), Side.of(right), prices)
+    sides, longest = (Side.of(left), Side.of(right)), None if raw else diff_text.MOST_CHARACTERS
+    compared = await compare(source, *sides, prices, longest=longest)
     if compared.rows is None:
         changes = compared.changes
         lines = [_json([change._asdict() for change in changes])] if raw else diff_text.state_lines(changes, style)
+    elif raw:
+        rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in compared.rows]
+        lines = [_json({"steps": rows, "setup": [setup._asdict() for setup in compared.setups]})]
     else:
-        rows = compared.rows
-        plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        sent = [setup._asdict() for setup in compared.setups]
-        left_numbers, right_numbers = (Numbers(records) for records in compared.sides)
-        shown = diff_text.run_lines(rows, style, left_numbers, right_numbers, whole=whole)
-        shown += diff_text.setup_lines(compared.setups, style)
-        lines = [_json({"steps": plain_rows, "setup": sent})] if raw else shown
+        lefts = {row.left.seq for row in compared.rows if row.left}
+        rights = {row.right.seq for row in compared.rows if row.right}
+        numbers = [
+            await Numbers.of_log(read_of(source), await aggregate_of(source, side.thread), sequences)
+            for side, sequences in zip(sides, (lefts, rights), strict=True)
+        ]
+        lines = diff_text.run_lines(compared.rows, style, *numbers, whole=whole)
+        lines += diff_text.setup_lines(compared.setups, style)
     for line in lines:
         write(line)
     return compared.different

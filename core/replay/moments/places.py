@@ -7,7 +7,7 @@ from contextlib import aclosing
 from core.errors import NotFound
 from core.events import Aggregate, Record, ToolCompleted, catalogue, type_of
 from core.log.reader import Read
-from core.replay.causes import MOST_DIGITS, SEQUENCE
+from core.replay.causes import MOST_DIGITS, SEQUENCE, absence
 
 _OUTCOME = type_of(ToolCompleted.__name__)
 
@@ -25,8 +25,16 @@ async def record_at(read: Read, aggregate: Aggregate, place: str) -> Record:
         seq = await _named(read, aggregate, place)
     record = None if seq is None else await _at(read, aggregate, seq)
     if record is None:
-        raise NotFound(f"{aggregate.kind} {aggregate.id}: no event and no call {place!r}")
+        raise NotFound(f"{aggregate.kind} {aggregate.id}: {await _absence(read, aggregate, place)}")
     return record
+
+
+async def _absence(read: Read, aggregate: Aggregate, place: str) -> str:
+    count = first = last = 0
+    async with aclosing(read(aggregate, bodies=False)) as records:
+        async for record in records:
+            count, first, last = count + 1, first or record.seq, record.seq
+    return absence(place, count, first, last) if count else "nothing in the log"
 
 
 async def _at(read: Read, aggregate: Aggregate, seq: int) -> Record | None:

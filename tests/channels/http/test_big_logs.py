@@ -15,6 +15,8 @@ import core.log.reader
 from actors.debugging.forks import fork_thread
 from channels.http.server.errors import HttpError
 from channels.http.server.reading import WHOLE_BYTES, Reading, Whole
+from channels.terminal.log import views
+from channels.terminal.text import Style
 from core.events import (
     Aggregate,
     Event,
@@ -120,6 +122,38 @@ async def test_questions_about_a_big_thread_hold_little_of_it(
             before = held.now
             check(await api.ask("GET", f"/threads/{thread}/log/{question}"))
             assert held.most - before <= MOST_BYTES, f"{question}: {(held.most - before) >> 20} MiB"
+
+
+async def test_the_terminal_holds_little_of_a_big_thread(
+    api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of causes is written event by event, also as JSON; runs are compared by hashes of what is cut."""
+    thread, source = await big(api, worker, system), LogSource(system.log)
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        lines.append(line[:200])
+
+    async def why() -> None:
+        await views.why(source, thread, "c1", write)
+        assert [line.split()[4] for line in lines[-2:]] == ["tool.requested", "tool.completed"]
+
+    async def why_as_json() -> None:
+        await views.why(source, thread, "c1", write, raw=True)
+        assert len(lines) > EVENTS
+
+    async def steps() -> None:
+        assert await views.diff(source, f"{thread}#1", f"{thread}#2", write, style=Style())
+        assert lines[0].startswith("first difference after ")
+
+    async def moments() -> None:
+        assert await views.diff(source, f"{thread}@c1", f"{thread}@2", write, style=Style())
+
+    for work in (why, why_as_json, steps, moments):
+        lines.clear()
+        with measured(monkeypatch, work.__name__) as held:
+            await asyncio.create_task(work())
+            assert 0 < held.most <= 4 * EVENT_BYTES, f"{work.__name__}: {held.most >> 20} MiB"
 
 
 @pytest.mark.long
