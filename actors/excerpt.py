@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from core.phrases import counted
+
 LINE = 200
 """Characters of a line from the part that is left out."""
 MOST_LINES = 12
@@ -42,4 +44,4 @@ def errors(text: str, first: int = 1) -> str:
 
 def _gap(middle: str, note: str, important: str) -> str:
     count = middle.count("\n") + (not middle.endswith("\n"))
-    return f"\n... [{len(middle)} characters in {count} lines left out{note}.{important}] ...\n"
+    return f"\n... [{counted(len(middle), 'character')} in {counted(count, 'line')} left out{note}.{important}] ...\n"

@@ -16,6 +16,7 @@ from core.files.folder import Folder
 from core.files.paths import PROJECT, ROOTS
 from core.files.undo import undone
 from core.files.workspace import MAX_DIFF_BYTES, FileChange
+from core.phrases import counted
 
 
 def restored(
@@ -98,7 +99,7 @@ def _copied(source: Folder, copy: Folder) -> Iterator[str]:
                 place = copy.root / "user-data" / name
                 shutil.copytree(origin, place, symlinks=True, ignore=others, dirs_exist_ok=True)
             except shutil.Error as error:
-                yield f"{name}: {len(error.args[0])} files could not be copied"
+                yield f"{name}: {counted(len(error.args[0]), 'file')} could not be copied"
             except OSError as error:
                 yield f"{name}: {error.strerror}"
 

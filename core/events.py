@@ -161,7 +161,7 @@ class ThreadForked(Event, frozen=True):
     phrase = Phrase(
         "Copied from another conversation",
         "从另一对话复制",
-        "from thread {source} at {source_seq}, {patches:count} steps",
+        "from thread {source} at {source_seq}, {patches:count} step<patches:count!=1?s>",
         "来自对话 {source}，位置 {source_seq}，{patches:count} 步",
     )
     source: str
@@ -177,7 +177,7 @@ class ThreadImported(Event, frozen=True):
     phrase = Phrase(
         "Read from a file",
         "从文件导入",
-        "{events} events of thread {source}, by {by}",
+        "{events} event<events!=1?s> of thread {source}, by {by}",
         "对话 {source} 的 {events} 个事件，{by}",
     )
     source: str
@@ -269,7 +269,7 @@ class ThreadShared(Event, frozen=True):
     phrase = Phrase(
         "Conversation shared",
         "对话已分享",
-        "up to {upto}<events?, with the events up to {events}>, with {files:count} files, by {by}"
+        "up to {upto}<events?, with the events up to {events}>, with {files:count} file<files:count!=1?s>, by {by}"
         "<audience=accounts?, for people with an account>",
         "到 {upto}<events?，含到 {events} 的事件>，{files:count} 个文件，{by}<audience=accounts?，仅限有账户的人>",
     )
@@ -483,7 +483,7 @@ class SetupRecorded(Event, frozen=True):
     phrase = Phrase(
         "Prompt recorded",
         "提示词已记录",
-        "{part}, {content:count} characters",
+        "{part}, {content:count} character<content:count!=1?s>",
         "{part}，{content:count} 个字符",
     )
     part: Literal["prompt", "tools", "model"]
@@ -615,7 +615,7 @@ class FeedbackRemoved(Event, frozen=True):
 class FileUploaded(Event, frozen=True):
     """A file lies in the thread's uploads as `name`. `size` is in bytes; `original` is the client's name for it."""
 
-    phrase = Phrase("File uploaded", "文件已上传", "{name}, {size} bytes", "{name}，{size} 字节")
+    phrase = Phrase("File uploaded", "文件已上传", "{name}, {size} byte<size!=1?s>", "{name}，{size} 字节")
     name: str
     size: int
     sha256: str
@@ -628,7 +628,7 @@ class FileConverted(Event, frozen=True):
     phrase = Phrase(
         "File converted",
         "文件已转换",
-        "{name} → {markdown}<, {pages} pages>",
+        "{name} → {markdown}<, {pages} page><pages&pages!=1?s>",
         "{name} → {markdown}<，{pages} 页>",
     )
     name: str
@@ -658,7 +658,9 @@ class FileRemoved(Event, frozen=True):
 class ArtifactReplaced(Event, frozen=True):
     """A person replaced the text of a file in the thread's outputs. `path` is virtual; `size` is in bytes."""
 
-    phrase = Phrase("File changed by a person", "文件被用户修改", "{path}, {size} bytes", "{path}，{size} 字节")
+    phrase = Phrase(
+        "File changed by a person", "文件被用户修改", "{path}, {size} byte<size!=1?s>", "{path}，{size} 字节"
+    )
     path: str
     size: int
     sha256: str
@@ -919,7 +921,7 @@ class ContextCompacted(Event, frozen=True):
         "Context summarised",
         "上下文已压缩",
         "{reason}<tokens_before!=0? [{tokens_before} → {tokens_after} tokens]>"
-        ", {kept:count} messages kept<: {summary:quote}>",
+        ", {kept:count} message<kept:count!=1?s> kept<: {summary:quote}>",
         "{reason}<tokens_before!=0? [{tokens_before} → {tokens_after} 词元]>，保留 {kept:count} 条消息"
         "<：{summary:quote}>",
     )
@@ -943,7 +945,7 @@ class GoalSet(Event, frozen=True):
     phrase = Phrase(
         "Goal set",
         "目标已设定",
-        "{objective:quote} by {by}, at most {max_continuations} continuations",
+        "{objective:quote} by {by}, at most {max_continuations} continuation<max_continuations!=1?s>",
         "{objective:quote}，{by}，最多继续 {max_continuations} 次",
     )
     objective: str

@@ -209,6 +209,13 @@ def seconds(milliseconds: int) -> str:
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{tenths // 10}.{tenths % 10} s"
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns how many there are of something: `1 run`, `2 failed runs`, `3 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun.removesuffix('y')}ies" if re.search("[^aeiou]y$", noun) else f"{count} {noun}s"
+
+
 def quote(value: Any, limit: int = QUOTED) -> str:
     """Returns a text or a message in quotes, shortened; those of a list one after the other. Empty for none."""
     if isinstance(value, list | tuple):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from core.phrases import counted
+
 NAMED = 200
 """Members that are named."""
 COUNTED = 20_000
@@ -92,7 +94,7 @@ def _listing(path: str, kind: str, size: int, contents: Contents | None) -> str:
     left = contents.total - len(lines)
     least = "at least " if contents.more else ""
     more = [f"… and {least}{left} more"] if left or contents.more else []
-    return "\n".join([f"{path} is {kind} of {least}{contents.total} files, {size} bytes:", *lines, *more])
+    return "\n".join([f"{path} is {kind} of {least}{counted(contents.total, 'file')}, {size} bytes:", *lines, *more])
 
 
 def _printable_name(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from core.phrases import counted
 from core.ports.sandbox import Edit, ExecResult, Listing, Query
 
 MOST_OUTPUT = 100_000
@@ -65,7 +66,7 @@ def entries(listing: Listing, path: str, limit: int) -> str:
         notes.append(f"({len(lines) - len(shown)} more: list a directory below, or find files with glob)")
     if listing.directories:
         notes.append(f"(Not opened: {_few([each.removeprefix(base) for each in listing.directories])})")
-    heading = f"{listing.total} entries in {path}:" if lines else f"{path} is empty."
+    heading = f"{counted(listing.total, 'entry')} in {path}:" if lines else f"{path} is empty."
     return "\n".join([heading, *shown, *notes])
 
 
@@ -103,7 +104,7 @@ _MATCHING = re.compile(r"/[^\n]*?:\d+: ")
 
 
 def _files(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"
+    return counted(count, "file")
 
 
 def _filter(query: Query) -> str:

@@ -28,6 +28,7 @@ from core.config.subagents import Batches
 from core.errors import Invalid, NotFound, SikaError, ungrouped
 from core.events import Event, ModelFailed, Record, SubagentCompleted
 from core.log.feed import Listener
+from core.phrases import counted
 from core.ports.batches import BatchFiles
 from core.runs.intake import Intake
 from core.runs.owned import OwnedRun
@@ -88,7 +89,7 @@ class Item(Call):
         again = self.patient() if event.failure == QUOTA else self.retries > 0
         result, left_out = event.result, len(event.result) - batches.MOST_RESULT
         if left_out > 0:
-            result = f"{result[: batches.MOST_RESULT]}\n... [{left_out} characters left out]"
+            result = f"{result[: batches.MOST_RESULT]}\n... [{counted(left_out, 'character')} left out]"
         retried = failed and again
         pause = self.pause() if retried and event.failure == QUOTA else 0.0
         event = msgspec.structs.replace(event, result=result, retried=retried, pause_seconds=pause)

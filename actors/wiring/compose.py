@@ -40,6 +40,7 @@ from core.events import Aggregate, Record, RunRequested
 from core.files.paths import THREADS
 from core.identity.seal import Seal
 from core.models.added import AddedModels
+from core.phrases import counted
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
@@ -170,7 +171,7 @@ async def stranger(home: Path, url: str) -> str | None:
     if not threads:
         return None
     return (
-        f"the log at {url} is empty, but {home / 'users'} has the files of {threads} threads: this is not "
+        f"the log at {url} is empty, but {home / 'users'} has the files of {counted(threads, 'thread')}: this is not "
         f"their log. Let NATS serve the folder that has it (store_dir, nats.prefix; of the server that sika "
         f"starts: {home}/nats/js), "
         "or name another data directory (--home). To begin anew, move the folder users away"

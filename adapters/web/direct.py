@@ -21,6 +21,7 @@ from adapters.web import address, page
 from adapters.web.ports import Page
 from adapters.web.settings import Settings
 from core.errors import Invalid, Unavailable
+from core.phrases import counted
 
 MAX_BYTES = 4 << 20
 """Limit of bytes of a page; the rest is not read."""
@@ -76,7 +77,7 @@ class Direct:
         if len(content.raw) >= MAX_PDF:
             raise Invalid(f"This is a PDF of more than {MAX_PDF >> 20} MB. {_ELSE}")
         text, pages = await self._documents.text("page.pdf", content.raw, _silent)
-        return Page(f"PDF of {pages} pages", text)
+        return Page(f"PDF of {counted(pages, 'page')}", text)
 
     async def _page(self, content: Content, kind: str, url: str) -> Page:
         text, whole = _decoded(content.raw, content.charset, html=kind in _HTML), len(content.raw) < MAX_BYTES

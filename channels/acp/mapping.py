@@ -29,7 +29,7 @@ from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
 from core import forms
 from core.files.paths import PROJECT
-from core.phrases import subject_of
+from core.phrases import counted, subject_of
 
 Update = Any
 """An update of a session, as the SDK declares it."""
@@ -229,7 +229,7 @@ def result(message: Json) -> Iterator[Update]:
         return
     text = text_of(message.get("content"))
     if len(text) > MOST_RESULT:
-        text = f"{text[:MOST_RESULT]}\n[… {len(text) - MOST_RESULT} characters are left out]"
+        text = f"{text[:MOST_RESULT]}\n[… {counted(len(text) - MOST_RESULT, 'character')} left out]"
     yield say.update_tool_call(
         str(message.get("tool_call_id")),
         status="failed" if message.get("status") == "error" else "completed",

@@ -30,6 +30,7 @@ from core.config.load import find, load
 from core.config.redaction import redactor
 from core.config.settings import Model
 from core.errors import Invalid, SikaError
+from core.phrases import counted
 from core.runtime.readiness import Finding
 from core.views.model_failures import model_failures_in
 
@@ -217,7 +218,8 @@ def _capacity(work: Mapping[str, Any]) -> list[Finding]:
     """Reports what keeps runs waiting."""
     if not work.get("bound"):
         return []
-    text = f"{work['waiting']} runs wait for a place, {work['at_work']} are at work; the bound is {work['bound']}"
+    waiting = f"{counted(work['waiting'], 'run')} waiting for a place, {work['at_work']} at work"
+    text = f"{waiting}; the bound is {work['bound']}"
     return [Finding("capacity", "warn", text, work.get("change") or "it passes by itself")]
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from core.config.agent import Model
 from core.config.load import Config
+from core.phrases import counted
 
 TABLE = Path(__file__).with_name("windows.json")
 ASSUMED = 128_000
@@ -161,7 +162,7 @@ def main(path: str, date: str) -> None:
     )
     head = json.dumps(about, ensure_ascii=False)[:-1]
     TABLE.write_text(f'{head}, "models": {{\n{lines}\n}}}}\n')
-    print(f"{len(models)} models")
+    print(f"{counted(len(models), 'model')}")
 
 
 if __name__ == "__main__":

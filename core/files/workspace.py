@@ -74,7 +74,7 @@ class WorkspaceScanned(Event, frozen=True):
     phrase = Phrase(
         "Files of the run compared",
         "已比较运行的文件",
-        "{changes:count} files changed by the run",
+        "{changes:count} file<changes:count!=1?s> changed by the run",
         "运行改动了 {changes:count} 个文件",
     )
     upto: int

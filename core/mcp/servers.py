@@ -59,8 +59,9 @@ class McpListed(Event, frozen=True):
     phrase = Phrase(
         "MCP server listed",
         "MCP 服务器已列出",
-        "{server}: {tools:count} tools, {resources:count} resources, {prompts:count} prompts"
-        "<problems?, {problems:count} problems>",
+        "{server}: {tools:count} tool<tools:count!=1?s>, {resources:count} resource<resources:count!=1?s>"
+        ", {prompts:count} prompt<prompts:count!=1?s>"
+        "<problems?, {problems:count} problem><problems&problems:count!=1?s>",
         "{server}：{tools:count} 个工具，{resources:count} 个资源，{prompts:count} 个提示"
         "<problems?，{problems:count} 个问题>",
     )
@@ -113,7 +114,7 @@ class McpAccepted(Event, frozen=True):
     phrase = Phrase(
         "Tools of an MCP server accepted",
         "MCP 服务器的工具已接受",
-        "{server}: {versions:count} tools<, by {by}>",
+        "{server}: {versions:count} tool<versions:count!=1?s><, by {by}>",
         "{server}：{versions:count} 个工具<，{by}>",
     )
     server: str

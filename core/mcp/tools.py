@@ -18,6 +18,7 @@ from core.mcp.names import names_of, prefix_of
 from core.mcp.references import Reference, named, recorded
 from core.mcp.schemas import plain_names
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
+from core.phrases import counted
 from core.ports.mcp_frames import Listing, Offer
 from core.tools import Prompt, Question, Response, Result, Tool, ToolContext
 
@@ -197,4 +198,4 @@ def prompt_lines(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 
     for tool in tools:
         if tool.name in servers:
             counts[servers[tool.name]] = counts.get(servers[tool.name], 0) + 1
-    return [*lines, *(f"{prefix_of(server)}* ({count} tools)" for server, count in counts.items())]
+    return [*lines, *(f"{prefix_of(server)}* ({counted(count, 'tool')})" for server, count in counts.items())]

@@ -187,7 +187,7 @@ class MemoryCleared(Event, frozen=True):
 class MemoryImported(Event, frozen=True):
     """A person replaced the memory by a document; its content is in the `MemoryKept` before."""
 
-    phrase = Phrase("Memory replaced by a document", "记忆已由文档替换", "{facts} facts", "{facts} 条事实")
+    phrase = Phrase("Memory replaced by a document", "记忆已由文档替换", "{facts} fact<facts!=1?s>", "{facts} 条事实")
     facts: int
 
 
@@ -210,7 +210,7 @@ class MemoryKept(Event, frozen=True):
     phrase = Phrase(
         "Memory summed up",
         "记忆已汇总",
-        "{facts:count} facts, {summaries:count} summaries",
+        "{facts:count} fact<facts:count!=1?s>, {summaries:count} summar<summaries:count=1?y><summaries:count!=1?ies>",
         "{facts:count} 条事实，{summaries:count} 条摘要",
     )
     facts: list[Fact] = []  # noqa: RUF012

@@ -27,6 +27,7 @@ from core.ids import safe_id
 from core.log.chain import CHAIN, START, link
 from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
+from core.phrases import counted
 from core.replay.causes import wanted_by
 from core.replay.exports.archive import Archive
 from core.replay.undecoded import problem_of
@@ -47,8 +48,12 @@ class Verdict(NamedTuple):
 
     def lines(self) -> list[str]:
         if not self.problems:
-            return [*self.notes, f"ok: {self.events} events, {self.runs} runs"]
-        return [*self.notes, *self.problems, f"{len(self.problems)} problems in {self.events} events"]
+            return [*self.notes, f"ok: {counted(self.events, 'event')}, {counted(self.runs, 'run')}"]
+        return [
+            *self.notes,
+            *self.problems,
+            f"{counted(len(self.problems), 'problem')} in {counted(self.events, 'event')}",
+        ]
 
 
 async def verify(log: EventLog, thread_id: str) -> Verdict:

@@ -37,6 +37,7 @@ from core.bus.pull import Room
 from core.bus.queue import Wakeup
 from core.errors import Overloaded, Unavailable
 from core.events import Aggregate
+from core.phrases import counted
 from core.runtime.governor import FLOOR, Governor, Level
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class Admission:
         if not self.waiting:
             return None
         if numbers := self._numbers():
-            return f"the configuration: {numbers[0]} runs at a time"
+            return f"the configuration: {counted(numbers[0], 'run')} at a time"
         return self.governor.bound or "the start of other runs"
 
     @property
@@ -354,7 +355,7 @@ class Admission:
         others = (len(told.ahead) for at, told in self._told.values() if now - at < KEPT_SECONDS)
         waiting = max(self.waiting, sum(others))
         if waiting >= self._most:
-            raise Overloaded(f"{waiting} runs wait for a place", self._seconds(waiting - self._most + 1))
+            raise Overloaded(f"{counted(waiting, 'run')} waiting for a place", self._seconds(waiting - self._most + 1))
 
     def _seconds(self, runs: int) -> int:
         """Returns the time in which so many runs will start, as the newest ones did."""

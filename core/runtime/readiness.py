@@ -14,6 +14,7 @@ import msgspec
 
 from core.config.load import ConfigSource
 from core.errors import Unavailable
+from core.phrases import counted
 from core.runtime.system import System
 
 KEPT_SECONDS = 1.0
@@ -118,5 +119,5 @@ class Readiness:
         if self._awaited is None or views.seq >= self._awaited[1]:
             self._awaited = (now, position) if views.seq < position else None
         if self._awaited is not None and now - self._awaited[0] > BEHIND_SECONDS:
-            return f"the search index is {position - views.seq} events behind"
+            return f"the search index is {counted(position - views.seq, 'event')} behind"
         return None

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from core.events import Aggregate, Json, Message, StopReason, SubagentCompleted
+from core.phrases import counted
 from core.thread import batches
 from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
@@ -175,7 +176,7 @@ def text_of(content: Any) -> str:
 
 def _cut(text: str) -> str:
     left_out = len(text) - MOST_CHARACTERS
-    return text if left_out <= 0 else f"{text[:MOST_CHARACTERS]}\n... [{left_out} characters left out]"
+    return text if left_out <= 0 else f"{text[:MOST_CHARACTERS]}\n... [{counted(left_out, 'character')} left out]"
 
 
 def tool_message_of(event: SubagentCompleted) -> tuple[str, Json]:

@@ -274,7 +274,7 @@ class SchedulesKept(Event, frozen=True):
     phrase = Phrase(
         "Schedules summed up",
         "定时任务已汇总",
-        "{schedules:count} schedules; what was before may be forgotten",
+        "{schedules:count} schedule<schedules:count!=1?s>; what was before may be forgotten",
         "{schedules:count} 个定时任务；之前的可以忘记",
     )
     schedules: list[Schedule]

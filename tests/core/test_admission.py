@@ -150,7 +150,7 @@ async def test_a_place_in_the_queue_is_told_to_every_process(
 
         await eventually(told_to_the_other)
         assert running.admission.ahead(thread("first-0")) is None
-        assert running.admission.bound == "the configuration: 1 runs at a time"
+        assert running.admission.bound == "the configuration: 1 run at a time"
         assert "runs.max_concurrent" in (running.admission.change or "")
 
 

@@ -14,8 +14,10 @@ import pytest
 import core.catalogue  # noqa: F401 - declares every type
 from core.errors import Invalid
 from core.events import Event, catalogue
-from core.phrases import LONGEST, QUOTED, UNCUT, Language, Phrase, detail, paths
+from core.phrases import LONGEST, QUOTED, UNCUT, Language, Phrase, counted, detail, paths
+from core.wording import text_of_event
 from tests.golden.test_golden import ours
+from tests.support.phrases import examples
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -98,6 +100,8 @@ CASES: list[tuple[str, Event, str]] = [
     ("{share} {times}", BellRung(share=30.0, times=1), "30 1"),
     ("{share}", BellRung(share=0.25), "0.25"),
     ("{names:count} {message:count}", BellRung(names=(1, 2)), "2 0"),
+    ("{names:count} bell<names:count!=1?s>", BellRung(names=(1,)), "1 bell"),
+    ("{names:count} bell<names:count!=1?s>", BellRung(names=(1, 2)), "2 bells"),
     ("{tower:quote}", BellRung(tower="  "), ""),
     ("{tower:quote}", BellRung(tower="a\n b"), "“a b”"),
     ("{tower:short}", BellRung(tower="a" * 100), "a" * 59 + "…"),
@@ -141,6 +145,28 @@ def test_a_template_says_what_fields_hold(template: str, event: Event, text: str
     stored = msgspec.json.decode(msgspec.json.encode(event))
     if "0" not in text:
         assert detail(template, stored) == text, "as of the stored event"
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "run", "0 runs"),
+        (1, "run", "1 run"),
+        (2, "failed run", "2 failed runs"),
+        (1, "entry", "1 entry"),
+        (3, "entry", "3 entries"),
+        (2, "reply", "2 replies"),
+        (2, "day", "2 days"),
+    ],
+)
+def test_counts_have_their_nouns(count: int, noun: str, text: str) -> None:
+    assert counted(count, noun) == text
+
+
+def test_no_event_says_one_things() -> None:
+    """In the examples each list has one item, and each number is 1."""
+    texts = [f"{type(event).__name__}: {text_of_event(event)}" for event in examples()]
+    assert [text for text in texts if re.search(r"(?<![+→] )\b1 (?!tokens|is\b|ms\b)[a-z]+s\b", text)] == []
 
 
 def test_texts_in_a_pipe_are_whole() -> None:

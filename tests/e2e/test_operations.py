@@ -70,7 +70,7 @@ async def test_a_log_moves_to_a_nats_of_ones_own_and_an_empty_one_is_refused(tmp
                 await lost.start()
             async with asyncio.timeout(DEADLINE):
                 assert await lost.process.waited() == 2
-            assert f"the log at {url} is empty, but {home}/users has the files of 1 threads" in lost.said()
+            assert f"the log at {url} is empty, but {home}/users has the files of 1 thread" in lost.said()
             assert f"{home}/nats/js" in lost.said()
             assert "the log at nats" in await doctor(home, "--nats", url)
         assert "fail  log" not in await doctor(home)

@@ -116,4 +116,7 @@ def test_the_page_has_the_words_of_installed_packages(tmp_path: Path) -> None:
     script = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60
     )
-    assert '["milestone.reached", {"en": ["Milestone reached", "{count} runs"], "zh": ["达到里程碑"' in script.stdout
+    assert (
+        '["milestone.reached", {"en": ["Milestone reached", "{count} run<count!=1?s>"], "zh": ["达到里程碑"'
+        in script.stdout
+    )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.control import neutralised
+from core.phrases import counted
 
 MAX_PARSED = 4 << 20
 """Characters; longer texts are not parsed as JSON."""
@@ -51,7 +52,7 @@ def kind_of(text: str) -> str:
 
 def size_of(text: str) -> str:
     count = line_count(text)
-    return f"{len(text)} characters in {count} line{'' if count == 1 else 's'}"
+    return f"{len(text)} characters in {counted(count, 'line')}"
 
 
 def line_count(text: str) -> int:

@@ -31,6 +31,7 @@ from core.log.repository import Repository
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Directory, Installed, Known, config_of, failure_of, parsed, state_of
 from core.mcp.servers import Directory as Servers
+from core.phrases import counted
 from core.ports.mcp_frames import Listing, Problem
 from core.runtime.readiness import Finding
 from core.runtime.system import System
@@ -212,7 +213,7 @@ def _findings(name: str, server: McpServer, known: Known | None) -> Iterator[Fin
         yield _untried(name, server, again)
     else:
         listing = (known and known.listing) or Listing()
-        yield Finding("MCP", "ok", f"{name} is {state}: {len(listing.tools)} tools")
+        yield Finding("MCP", "ok", f"{name} is {state}: {counted(len(listing.tools), 'tool')}")
         ours = [problem for problem in listing.problems if problem.reason.startswith(INTERCEPTORS)]
         yield from (
             Finding("MCP", "warn", f"{name}: {_problem(problem)}", "correct the configuration") for problem in ours
@@ -268,7 +269,7 @@ async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) 
     for name in chosen:
         listing = known[name].listing if name in known else None
         count = len(listing.tools) if listing is not None else 0
-        lines.append(f"{name}: {clean(failures[name])}" if name in failures else f"{name}: {count} tools")
+        lines.append(f"{name}: {clean(failures[name])}" if name in failures else f"{name}: {counted(count, 'tool')}")
     return lines, not failures
 
 

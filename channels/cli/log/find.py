@@ -12,6 +12,7 @@ from channels.cli.log.sources import moment_of, over_threads, source_of
 from channels.cli.verbs import Parser
 from channels.terminal.log.story import Story
 from channels.terminal.text import Style, one_line, style_of
+from core.phrases import counted
 from core.replay.find import Query, find
 from core.replay.money import Prices
 from core.replay.source import Source
@@ -82,6 +83,6 @@ async def show(
         if count >= limit:
             break
     if not raw:
-        more = f"{count} events: the limit (--limit)" if count >= limit else f"{count} events"
+        more = f"{counted(count, 'event')}{': the limit (--limit)' if count >= limit else ''}"
         write(style.bold(more))
     return count

@@ -9,6 +9,7 @@ from channels.terminal.log.diff import run_lines
 from channels.terminal.log.numbers import Numbers
 from channels.terminal.text import Style, one_line, seconds
 from core.events import Record
+from core.phrases import counted
 from core.replay.whatif.results import wilson
 from core.replay.whatif.running import Estimate, Future, Result, Sample
 
@@ -19,7 +20,9 @@ WIDTH = 100
 def estimate_line(estimate: Estimate, samples: int) -> str:
     """Returns what the live part is expected to use."""
     cost = _money(estimate.cost, estimate.currency)
-    return f"0 model calls up to the fork point; then about {estimate.tokens} tokens{cost} × {samples} samples"
+    return (
+        f"0 model calls up to the fork point; then about {estimate.tokens} tokens{cost} × {counted(samples, 'sample')}"
+    )
 
 
 def result_lines(result: Result, records: Sequence[Record], style: Style) -> list[str]:

@@ -12,6 +12,7 @@ from channels.cli.log.sources import open_file
 from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
 from core.events import ThreadCreated, ThreadPruned
+from core.phrases import counted
 from core.replay.exports.archive import Archive
 from core.replay.exports.importing import restore as append
 from core.replay.exports.importing import restore_files
@@ -51,8 +52,8 @@ async def restore(log: EventLog, archive: Archive, home: Path, thread: str | Non
         if owner is None and isinstance(record.event, ThreadCreated | ThreadPruned):
             owner = record.event.user
     written, kept = await restore_files(archive, home, owner or LOCAL, result.thread)
-    facts = [f"{result.events} events" if result.events else "was there already"]
-    facts += [f"{result.cancelled} runs cancelled that had not ended"] if result.cancelled else []
-    facts += [f"{written} files"] if written else []
-    facts += [f"{kept} files were there and stay"] if kept else []
+    facts = [counted(result.events, "event") if result.events else "was there already"]
+    facts += [f"{counted(result.cancelled, 'run')} cancelled that had not ended"] if result.cancelled else []
+    facts += [counted(written, "file")] if written else []
+    facts += [f"{counted(kept, 'file')} there already, unchanged"] if kept else []
     return one_line(f"thread {result.thread}: {', '.join(facts)}", 300)

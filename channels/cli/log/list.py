@@ -15,6 +15,7 @@ from channels.cli.log.sources import moment_of, over_threads, source_of
 from channels.cli.verbs import Parser
 from channels.terminal.text import Style, age, one_line, style_of
 from core.config.load import home
+from core.phrases import counted
 from core.replay.listing import Filter, Listing, Summary, listed_in_views, threads_of_file
 
 FAILED = ("error",)
@@ -73,16 +74,17 @@ def lines(listing: Listing, now: datetime, style: Style, width: int) -> list[str
     more = listing.threads - len(shown)
     rest = [style.dim(f"… and {more} more (--limit)")] if more else []
     tokens = f"{listing.tokens.input:,}+{listing.tokens.output:,} tokens".replace(",", " ")
-    counted = f"{listing.threads} threads, {listing.runs} runs, {tokens}, {listing.failures} failed runs"
-    counted += f", {listing.stopped} stopped by a policy" if listing.stopped else ""
-    return [*shown, *rest, style.bold(counted)]
+    sums = f"{counted(listing.threads, 'thread')}, {counted(listing.runs, 'run')}, {tokens}, "
+    sums += counted(listing.failures, "failed run")
+    sums += f", {listing.stopped} stopped by a policy" if listing.stopped else ""
+    return [*shown, *rest, style.bold(sums)]
 
 
 def _line(summary: Summary, now: datetime, style: Style, width: int) -> str:
     failures = f"✗{summary.failures}" if summary.failures else f"■{summary.stopped}" if summary.stopped else ""
     head = (
         f"{summary.thread}  {age(summary.updated_at, now):>6}  {one_line(summary.user or '-', 12):<12} "
-        f"{summary.status:<11} {summary.runs:>3} runs {failures:>4}  "
+        f"{summary.status:<11} {summary.runs:>3} {'run ' if summary.runs == 1 else 'runs'} {failures:>4}  "
     )
     line = head + one_line(f"“{summary.text}”" if summary.text else "", max(20, width - len(head)))
     return style.red(line) if summary.status in FAILED else line

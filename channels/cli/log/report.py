@@ -9,6 +9,7 @@ import msgspec
 
 from channels.terminal.output import unguarded
 from channels.terminal.text import one_line
+from core.phrases import counted
 
 MOST_CHARACTERS = 1000
 PARTS = ("prompt", "configuration", "model")
@@ -54,7 +55,7 @@ def verdict(report: Report) -> str:
 
 
 def _different(report: Report, thread: str) -> Iterator[str]:
-    runs = f"run {report.runs}, {report.steps} steps the same"
+    runs = f"run {report.runs}, {counted(report.steps, 'step')} the same"
     yield f"{verdict(report)}, {runs}; later runs not compared"
     yield f"  {one_line(report.divergence or '', MOST_CHARACTERS)}"
     for name, step in (("recorded", report.recorded), ("now", report.now)):
@@ -78,7 +79,7 @@ def _parts(changed: Sequence[str]) -> set[str]:
 
 
 def _counted(report: Report) -> str:
-    return f"{report.steps} steps in {report.runs} runs"
+    return f"{counted(report.steps, 'step')} in {counted(report.runs, 'run')}"
 
 
 def step_text(step: Mapping[str, Any]) -> str:
@@ -144,10 +145,11 @@ def summary(parts: Sequence[Part]) -> tuple[list[str], int]:
     for _, report in replayed_:
         word = "different" if report.divergence is not None else verdict(report).partition(",")[0]
         words[word] = words.get(word, 0) + 1
-    counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "none"
+    outcomes = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "none"
     runs, steps = sum(report.runs for _, report in replayed_), sum(report.steps for _, report in replayed_)
     left_out = len(every) - len(replayed_) - len(failed)
     more = (f", {len(failed)} not replayed" if failed else "") + (f", {left_out} left out" if left_out else "")
     cpu = sum(part.cpu for part in parts)
-    lines.append(f"{len(replayed_)} threads: {counted}{more}; {runs} runs, {steps} steps, {cpu:.1f} s of CPU")
+    work = f"{counted(runs, 'run')}, {counted(steps, 'step')}"
+    lines.append(f"{counted(len(replayed_), 'thread')}: {outcomes}{more}; {work}, {cpu:.1f} s of CPU")
     return lines, words.get("different", 0) + len(failed)

@@ -13,6 +13,7 @@ from channels.cli.log.sources import THREAD, source_of
 from channels.cli.verbs import Parser
 from channels.terminal.text import Style, clean, style_of
 from core.events import Message
+from core.phrases import counted
 from core.replay.moments.requests import Request, request_of
 from core.replay.named import aggregate_of
 from core.replay.source import Source, records_of
@@ -58,7 +59,7 @@ def lines(request: Request, style: Style) -> Iterator[str]:
         yield style.bold("model")
         yield from _indented(msgspec.json.format(msgspec.json.encode(request.model), indent=2).decode())
     if request.tools is not None:
-        yield style.bold(f"{len(request.tools)} tools (--json has their schemas)")
+        yield style.bold(f"{counted(len(request.tools), 'tool')} (--json has their schemas)")
         yield from _indented(", ".join(str(tool.get("name")) for tool in request.tools))
     if request.prompt is not None:
         yield style.bold("system")

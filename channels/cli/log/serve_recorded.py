@@ -9,6 +9,7 @@ from pathlib import Path
 from channels.cli.common import OK
 from channels.cli.log.sources import open_file
 from channels.cli.verbs import Parser
+from core.phrases import counted
 
 
 def arguments(parser: Parser) -> None:
@@ -27,6 +28,6 @@ async def run(arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as opened:
         recording = await Recording.of(await open_file(arguments.file, opened))
         url = await opened.enter_async_context(serving(answering(recording), arguments.host, arguments.port))
-        print(f"{url}  {len(recording.exchanges)} answers of {arguments.file}", flush=True)
+        print(f"{url}  {counted(len(recording.exchanges), 'answer')} of {arguments.file}", flush=True)
         await anyio.sleep_forever()
     return OK

@@ -14,7 +14,7 @@ from channels.cli.log.report import step_text
 from channels.terminal.text import Style, clean, one_line
 from core.errors import SikaError
 from core.events import Record
-from core.phrases import quote
+from core.phrases import counted, quote
 from core.replay.debugger import Decision, Moment, edited
 from core.replay.moments import moment as moments
 
@@ -82,7 +82,7 @@ class Prompt:
 def _lines(moment: Moment, style: Style) -> Sequence[str]:
     state, record = moment.state, moment.record
     last = state.messages[-1] if state.messages else {}
-    before = f"{len(state.messages)} messages, the last: {last.get('type', 'none')} {quote(last, 80)}"
+    before = f"{counted(len(state.messages), 'message')}, the last: {last.get('type', 'none')} {quote(last, 80)}"
     return [
         style.bold(f"seq:{record.seq} {record.type}, run {moment.run}"),
         f"  before    {before.rstrip()}",

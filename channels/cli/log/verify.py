@@ -11,6 +11,7 @@ from channels.cli.common import FAILED, OK, options_of
 from channels.cli.log.sources import THREAD, file_of, open_file
 from channels.cli.verbs import Parser
 from core.errors import Invalid
+from core.phrases import counted
 
 if TYPE_CHECKING:
     from core.replay.soundness import Verdict
@@ -47,8 +48,8 @@ async def run(arguments: argparse.Namespace) -> int:
                 print(f"thread {thread_id}", *(f"  {line}" for line in verdict.lines()), sep="\n", flush=True)
     unsound = sum(bool(verdict.problems) for verdict in verdicts)
     events, runs = sum(verdict.events for verdict in verdicts), sum(verdict.runs for verdict in verdicts)
-    counted = f"{len(verdicts)} threads, {events} events, {runs} runs"
-    print(f"{unsound} threads have problems, of {counted}" if unsound else f"ok: {counted}")
+    every = f"{counted(len(verdicts), 'thread')}, {counted(events, 'event')}, {counted(runs, 'run')}"
+    print(f"{counted(unsound, 'thread')} with problems, of {every}" if unsound else f"ok: {every}")
     return FAILED if unsound else OK
 
 

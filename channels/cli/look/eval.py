@@ -18,6 +18,7 @@ from core.bus.streams import counts
 from core.errors import Invalid, NotFound
 from core.events import Aggregate
 from core.log.store import EventLog
+from core.phrases import counted
 from core.replay.evaluation.facts import KIND, EvaluationSampled
 from core.replay.evaluation.results import Evaluation, Row, folded
 from core.replay.evaluation.suite import read
@@ -167,7 +168,7 @@ def outcome(evaluation: Evaluation) -> str:
 def lines(evaluation: Evaluation, style: Style) -> list[str]:
     """Returns the table of an evaluation, what failed, and the verdict."""
     started = evaluation.started
-    cases = f"{len(started.cases)} cases × {started.samples} samples"
+    cases = f"{counted(len(started.cases), 'case')} × {counted(started.samples, 'sample')}"
     result = [style.bold(f"evaluation {evaluation.id}  {one_line(started.suite, MOST)}  {cases}")]
     result += table(map(_cells, evaluation.rows), _COLUMNS)
     if any(sample.steps for sample in evaluation.samples):
@@ -178,7 +179,7 @@ def lines(evaluation: Evaluation, style: Style) -> list[str]:
     if (completed := evaluation.completed) is None:
         return [*result, style.yellow("unfinished: it runs, or its process has ended")]
     if completed.left_out:
-        result.append(style.yellow(f"the budget left {completed.left_out} samples out"))
+        result.append(style.yellow(f"the budget left {counted(completed.left_out, 'sample')} out"))
     result += [style.red(f"failed  {one_line(text, MOST)}") for text in completed.reasons]
     return [*result, style.bold(completed.outcome)]
 
@@ -187,7 +188,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     rate = f"{row.passed}/{row.measured} ({row.low:.2f}–{row.high:.2f})" if row.measured else "not measured"
     times = ["-" if value is None else seconds(value) for value in (row.p50, row.p95)]
     cost = "-" if row.cost is None else f"{row.cost:.6g} {row.currency or ''}".rstrip()
-    compared = f"{row.comparison} ({row.threads} threads)" if row.comparison else "-"
+    compared = f"{row.comparison} ({counted(row.threads, 'thread')})" if row.comparison else "-"
     return one_line(row.cell, 60), rate, *times, cost, str(row.errors), compared
 
 

@@ -17,6 +17,7 @@ from channels.http.server.routes import API
 from core.errors import Invalid, NotFound
 from core.events import StopReason
 from core.ids import safe_id
+from core.phrases import counted
 from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import of_item, outcome
@@ -155,7 +156,7 @@ async def cancel(call: Call, subagent: OwnedSubagent) -> Accepted[None]:
 
 def _prompt(run: Run) -> str:
     if run.batch is not None:
-        return f"{len(run.batch)} prompts; results: {run.request.batch_table}"
+        return f"{counted(len(run.batch), 'prompt')}; results: {run.request.batch_table}"
     return str(run.request.input["messages"][0]["content"]) if run.request.input else ""
 
 

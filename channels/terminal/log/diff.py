@@ -10,6 +10,7 @@ import msgspec
 
 from channels.terminal.log.numbers import Numbers
 from channels.terminal.text import Style, about, clean, money, one_line, seconds
+from core.phrases import counted
 from core.replay.diff import Change, Row, Step, words
 from core.replay.money import together
 from core.runs.prompts import Difference, Missing
@@ -35,9 +36,9 @@ def run_lines(rows: Sequence[Row], style: Style, left: Numbers, right: Numbers, 
     """
     first = next((row for row in rows if not row.same), None)
     if first is None:
-        return [f"the same: {len(rows)} steps", *_totals(rows)]
+        return [f"the same: {counted(len(rows), 'step')}", *_totals(rows)]
     before = rows.index(first)
-    heading = style.bold(f"first difference after {before} steps: {_WHOSE[first.difference]}")
+    heading = style.bold(f"first difference after {counted(before, 'step')}: {_WHOSE[first.difference]}")
     lines = [heading, *_both(first, style, left, right), ""]
     lines += [_row(row, style, left, right) for row in (rows if whole else rows[before:])]
     return [*lines, "", *_totals(rows)]
@@ -124,7 +125,9 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 def _total(side: Sequence[Step]) -> str:
     took = seconds(sum(step.milliseconds for step in side))
     cost = money(together(step.cost for step in side))
-    return ", ".join(filter(None, [f"{len(side)} steps", f"{sum(step.tokens for step in side)} tokens", cost, took]))
+    return ", ".join(
+        filter(None, [counted(len(side), "step"), f"{sum(step.tokens for step in side)} tokens", cost, took])
+    )
 
 
 def _marked(before: str, after: str, style: Style) -> str:

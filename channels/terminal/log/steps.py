@@ -30,7 +30,7 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
-from core.phrases import UNCUT, decisions, quote, subject_of
+from core.phrases import UNCUT, counted, decisions, quote, subject_of
 from core.replay.money import Cost, Meter, Prices, Used, together
 from core.wording import Narration, line_of, text_of_event
 
@@ -81,14 +81,10 @@ class Totals(msgspec.Struct):
     def text(self) -> str:
         """Returns `2.3 s · 2 532 tokens · 2 failed attempts`."""
         took = max(0.0, _between(self.begin, self.end) - self.waited) if self.begin else 0.0
-        counted = (
-            (self.retries, "failed attempt"),
-            (self.failures, "failure"),
-            (self.attempts, "takeover"),
-        )
+        failures = ((self.retries, "failed attempt"), (self.failures, "failure"), (self.attempts, "takeover"))
         facts = [span(took), f"{_thousands(self.tokens)} tokens", money(self.cost)]
-        facts += [f"{self.answers} answers", f"{self.calls} calls"]
-        facts += [f"{number} {word}{'' if number == 1 else 's'}" for number, word in counted if number]
+        facts += [counted(self.answers, "answer"), counted(self.calls, "call")]
+        facts += [counted(number, word) for number, word in failures if number]
         facts += [f"waited {span(self.waited)}"] if self.waited >= IDLE_SECONDS else []
         return " · ".join(filter(None, facts))
 
@@ -138,7 +134,9 @@ def lines(
             facts = " · ".join(filter(None, [models.get(run, ""), of_runs[run].text()]))
             yield style.bold(one_line(f"run {count}  {run}  {facts}", max(20, width)))
         yield from _laid_out(row, numbers.of(row.record), _between(begin, row.record.at), style, width)
-    yield style.bold(one_line(f"{whole.runs} runs · {whole.events} events · {whole.text()}", max(20, width)))
+    yield style.bold(
+        one_line(f"{counted(whole.runs, 'run')} · {counted(whole.events, 'event')} · {whole.text()}", max(20, width))
+    )
 
 
 def rows(records: Sequence[Record]) -> Iterator[Row]:
@@ -203,7 +201,7 @@ class _Rows:
     def _answer(self, record: Record, run: str, event: ModelCompleted) -> Row:
         for call in event.message.get("tool_calls") or ():
             self._args[run, str(call.get("id"))] = call.get("args") or {}
-        text = quote(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
+        text = quote(event.message, UNCUT) or counted(len(event.message.get("tool_calls") or ()), "call")
         return Row(record, "◆", " ".join([text, decisions(event.decisions, UNCUT)]), took=event.duration_ms)
 
     def _requested(self, record: Record, run: str, event: ToolRequested) -> Row:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from channels.terminal.text import Style, about, money, one_line, seconds
+from core.phrases import counted
 from core.replay.money import together
 from core.replay.tree import SHORT, Lane, Span, lanes, shares
 
@@ -24,7 +25,7 @@ def tree_lines(run: Span, number: int, style: Style) -> list[str]:
     retries = sum(span.kind == "retry" for span in spans)
     facts = [run.name, _took(run), f"{tokens:,} tokens".replace(",", " ")]
     facts += [money(cost)] if (cost := together(span.cost for span in spans)) else []
-    facts += [f"{retries} failed attempts"] if retries else []
+    facts += [counted(retries, "failed attempt")] if retries else []
     text = f" “{one_line(run.text, WIDTH)}”" if run.text else ""
     heading = f"run{f' {number}' if number else ''}{text}  {' · '.join([*facts, run.state])}"
     path = ", ".join(f"{name} {share}" for name, share in _percents(run))

@@ -37,7 +37,7 @@ class EvaluationStarted(Event, frozen=True):
     phrase = Phrase(
         "Evaluation begun",
         "评估已开始",
-        "{suite}: {cases:count} cases, {samples} samples",
+        "{suite}: {cases:count} case<cases:count!=1?s>, {samples} sample<samples!=1?s>",
         "{suite}：{cases:count} 个案例，{samples} 个样本",
     )
     suite: str

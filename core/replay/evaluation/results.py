@@ -11,6 +11,7 @@ import msgspec
 
 from core.errors import NotFound
 from core.events import Record
+from core.phrases import counted
 from core.replay.evaluation.facts import EvaluationCompleted, EvaluationSampled, EvaluationStarted
 from core.replay.evaluation.gates import SHARES, Condition
 from core.replay.whatif.results import wilson
@@ -151,7 +152,11 @@ def failures(samples: Sequence[EvaluationSampled], baseline: str, fail_if: Seque
 def _wrong(condition: Condition, row: Row, samples: Sequence[EvaluationSampled]) -> str:
     match condition.metric:
         case "worse":
-            return f"{row.cell}: worse than the baseline ({row.threads} threads)" if row.comparison == "worse" else ""
+            return (
+                f"{row.cell}: worse than the baseline ({counted(row.threads, 'thread')})"
+                if row.comparison == "worse"
+                else ""
+            )
         case "pass_rate":
             rate = f"{row.passed}/{row.measured} ({row.low:.2f}–{row.high:.2f})"
             return f"{row.cell}: {condition}: {rate}" if row.measured and row.high < condition.limit else ""

@@ -151,7 +151,7 @@ async def test_commands(tmp_path: Path) -> None:
     code, lines = await run("t1", *stop, typed="show messages[-1].content\nedit message.content nine\nc\n")
     assert lines[0].startswith("seq:")
     assert "Again." in lines
-    assert lines[-2] == f"{UNDER}: 7 steps in 1 runs"
+    assert lines[-2] == f"{UNDER}: 7 steps in 1 run"
 
     live = ("--at", identity, "--set", "models=[]", "--model", "demo", "--samples", "2", "--json")
     code, out, err = await sika(tmp_path, "log", "whatif", "t1", *live)
@@ -165,7 +165,7 @@ async def test_commands(tmp_path: Path) -> None:
     code, lines = await run("--all", "--since", "7d")
     assert code == 1
     assert any(line.startswith("  DIFFERENT at seq:") for line in lines), lines
-    assert lines[-1].startswith("1 threads: 1 different, 1 left out; 1 runs, ")
+    assert lines[-1].startswith("1 thread: 1 different, 1 left out; 1 run, ")
 
 
 # ── without a server ────────────────────────────────────────────────────────────────────────────────────────────────

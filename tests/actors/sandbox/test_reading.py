@@ -107,7 +107,7 @@ def _zip() -> bytes:
         (_image("webp"), "a picture: WebP"),
         (b"\x89PNG\r\n\x1a\n\0", "a picture: PNG, 9 bytes"),
         (b"\xff\xd8\xff\xe0\0", "a picture: JPEG, 5 bytes"),
-        (_zip(), "a ZIP archive of 1 files, "),
+        (_zip(), "a ZIP archive of 1 file, "),
         (_zip(), "b/c.txt (5 bytes)"),
         (_zip()[:30] + b"\0" * 9, "a ZIP archive, 39 bytes, damaged or not complete"),
         (b"\x1f\x8b\x08\0\0\0", "a gzip file, 6 bytes: unpacked a text of at least 0 bytes"),

@@ -145,7 +145,7 @@ async def test_more_calls_than_fit(tmp_path: Path) -> None:
         *["Task Succeeded. Result: One."] * 4,
     ]
     assert sorted(asked) == ["More.", "Part 0.", "Part 1.", "Part 2."]
-    assert "1 calls of task were dropped" in str(second[-1]["content"])
+    assert "1 call of task dropped" in str(second[-1]["content"])
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
             load = (await response.json())["load"]
         assert (load["at_work"], load["waiting"]) == (1, 2)
         assert load["by"] == "number"
-        assert "1 runs at a time" in load["bound"]
+        assert "1 run at a time" in load["bound"]
         assert "runs.max_concurrent" in load["change"]
         async with session.get(f"{api.url}/metrics") as response:
             exposed = await response.text()
@@ -78,9 +78,7 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
             assert 5 <= int(response.headers["Retry-After"]) <= 600
             assert "2 runs wait" in await response.text()
         [capacity] = [finding for finding in await checks.server(api.url) if finding.name == "capacity"]
-        assert (
-            "2 runs wait for a place, 1 are at work; the bound is the configuration: 1 runs at a time" in capacity.text
-        )
+        assert "2 runs waiting for a place, 1 at work; the bound is the configuration: 1 run at a time" in capacity.text
         assert "runs.max_concurrent" in capacity.advice
         assert (await api.ask("GET", f"/threads/{first}/state"))["values"] is not None
         assert await api.ask("POST", "/threads/search", {})

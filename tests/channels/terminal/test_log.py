@@ -210,7 +210,7 @@ async def test_a_sound_log_is_sound(log: EventLog) -> None:
     await fill(log)
     await fill(log, "another", "r2")
     verdict = await verify(log, T)
-    assert verdict.lines() == ["ok: 8 events, 1 runs"]
+    assert verdict.lines() == ["ok: 8 events, 1 run"]
 
 
 async def test_batches_are_sound(log: EventLog) -> None:
@@ -225,7 +225,7 @@ async def test_an_erased_thread_is_sound(log: EventLog) -> None:
     assert not await log.erase(thread(T), seconds=0)
     assert (await verify(log, T)).problems == []
     await log.erase(thread(T))
-    assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
+    assert (await verify(log, T)).lines() == ["ok: 1 event, 0 runs"]
 
 
 async def test_a_pruned_thread_is_sound(log: EventLog) -> None:
@@ -233,7 +233,7 @@ async def test_a_pruned_thread_is_sound(log: EventLog) -> None:
     assert await prune(Threads(log), T, actor="http")
     assert (await verify(log, T)).problems == []
     await log.erase(thread(T))
-    assert (await verify(log, T)).lines() == ["ok: 1 events, 0 runs"]
+    assert (await verify(log, T)).lines() == ["ok: 1 event, 0 runs"]
 
 
 async def test_a_call_that_a_policy_refused_is_sound(log: EventLog) -> None:
@@ -296,8 +296,8 @@ async def test_all_threads_are_checked_in_one_pass(log: EventLog, monkeypatch: p
         if not verdicts:  # what is appended during the pass is another pass's
             await fill(log, "late")
         verdicts[thread_id] = verdict.lines()
-    assert verdicts["sound"] == ["ok: 8 events, 1 runs"]
-    assert verdicts[T][-1] == "1 problems in 9 events"
+    assert verdicts["sound"] == ["ok: 8 events, 1 run"]
+    assert verdicts[T][-1] == "1 problem in 9 events"
     assert sorted(verdicts) == ["sound", T]
 
 
@@ -358,7 +358,7 @@ async def test_what_runs_cannot_do_is_found(log: EventLog) -> None:
 
 async def test_problems_are_counted(log: EventLog) -> None:
     await force(log.bus, ThreadCreated(user="me"), expected=await fill(log), cause="nobody")
-    assert (await verify(log, T)).lines()[-1] == "1 problems in 9 events"
+    assert (await verify(log, T)).lines()[-1] == "1 problem in 9 events"
 
 
 # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────────

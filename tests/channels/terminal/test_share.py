@@ -216,7 +216,7 @@ async def test_files_come_along_and_stay_inside(log: EventLog, nats_log: EventLo
     assert (there / "big.bin").read_bytes() == (folder / "big.bin").read_bytes()
     (there / "a.txt").write_text("mine")
     line = await restored(nats_log, archive, tmp_path / "other", None, None)
-    assert line == "thread t1: was there already, 2 files were there and stay"
+    assert line == "thread t1: was there already, 2 files there already, unchanged"
     assert (there / "a.txt").read_text() == "mine"
     archive.close()
 

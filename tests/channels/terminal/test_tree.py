@@ -44,7 +44,7 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
     assert chain[0] == "thread t1"
     assert f"subagent {started.subagent}" in chain
     assert any(line.startswith("  and ") and "model.failed" in line for line in chain)
-    assert "1 failed attempts" in tree[0]
+    assert "1 failed attempt" in tree[0]
     assert tree[0].endswith("success")
     assert tree[1].startswith("  waited for: ")
     assert any("task" not in line and "waited for: " in line for line in tree[2:]), "the subagent's run has its own"

@@ -82,7 +82,7 @@ def test_a_file_is_read(work: Path) -> None:
         "rm x.txt": (["show", file, 24], 0),
         "exit 3": (["show", file, "--errors"], 0),
         '"type":"run.completed"': (["show", file, "--json"], 0),
-        "1 threads, 2 runs": (["list", "--in", file], 0),
+        "1 thread, 2 runs": (["list", "--in", file], 0),
         "5 events": (["find", "--tool", "bash", "--type", "tool.requested", "--in", file], 0),
         "thread story": (["state", file], 0),
         "Exit Code: 3": (["state", file, "--at", 9, "--path", "messages[-1].content"], 0),

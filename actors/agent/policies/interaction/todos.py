@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from actors.agent.messages.convert import dump
 from actors.agent.run.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, hidden, message_of
 from core.events import Json, Message
+from core.phrases import counted
 from core.thread.state import ThreadState
 from core.thread.usage import steps_of
 
@@ -76,7 +77,7 @@ class Todos(TodoListMiddleware[Any, Attempt]):
             return
         if continued(attempt.state, attempt.run) >= MOST_CONTINUED:
             return
-        text = f"{len(left)} todos are left"
+        text = f"{counted(len(left), 'todo')} left"
         note = (
             f"You have not completed these todos:\n{todo_lines(left)}\n"
             "Go on with them. If one is done or not wanted any more, say so with write_todos before you answer."

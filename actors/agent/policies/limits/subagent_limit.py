@@ -13,6 +13,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.agent.run.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of, revised
 from core.events import Aggregate
 from core.log.kinds import KIND, SUBAGENT
+from core.phrases import counted
 from core.runs.journal import CallRef
 from core.thread.subagents import TOOLS, identity
 
@@ -31,7 +32,7 @@ class SubagentLimit(AgentMiddleware[Any, Attempt, Any]):
         tasks = [call["id"] for call in answer.tool_calls if call["name"] in TOOLS]
         if len(tasks) <= most:
             return response
-        text = f"{len(tasks) - most} calls of task were dropped: at most {most} fit into one response."
+        text = f"{counted(len(tasks) - most, 'call')} of task dropped: at most {most} fit into one response."
         note = f"{text} If their work is still needed, call them in the next response."
         attempt.decide(self.name, "dropped", text, note=note)
         return revised(response, _without(answer, {*tasks[most:]}))
