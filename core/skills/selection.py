@@ -13,7 +13,6 @@ from cachetools import LRUCache
 from core.control import neutralised
 from core.errors import Invalid
 from core.events import Json
-from core.phrases import counted
 from core.skills.folders import Listing, Skill
 
 COMMAND = re.compile(r"/([a-z0-9]+(?:-[a-z0-9]+)*)(?:\s+|\Z)")
@@ -45,7 +44,7 @@ class Selection:
         if len(self.skills) <= limit:
             return {name: skill.hash for name, skill in self.skills.items()}
         called = {self.called.name: self.called.hash} if self.called else {}
-        return {"*": f"{counted(len(self.skills), 'skill')}, {self._digest}", **called}
+        return {"*": f"{len(self.skills)} skills, {self._digest}", **called}
 
     @cached_property
     def _digest(self) -> str:
