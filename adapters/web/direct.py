@@ -77,7 +77,7 @@ class Direct:
         if len(content.raw) >= MAX_PDF:
             raise Invalid(f"This is a PDF of more than {MAX_PDF >> 20} MB. {_ELSE}")
         text, pages = await self._documents.text("page.pdf", content.raw, _silent)
-        return Page(f"PDF of {counted(pages, 'page')}", text)
+        return Page(f"PDF of {counted(pages, 'page')}" if pages else "PDF", text)
 
     async def _page(self, content: Content, kind: str, url: str) -> Page:
         text, whole = _decoded(content.raw, content.charset, html=kind in _HTML), len(content.raw) < MAX_BYTES
