@@ -10,7 +10,19 @@ from typing import cast
 
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.lease import Lease
-from core.chat.port import Content, CredentialsDead, Draft, Finding, Platform, RateLimited, Receive, Report, Whispering
+from core.chat.port import (
+    Bundling,
+    Content,
+    CredentialsDead,
+    Draft,
+    File,
+    Finding,
+    Platform,
+    RateLimited,
+    Receive,
+    Report,
+    Whispering,
+)
 from core.chat.status import State, Status
 from core.config.redaction import redactor
 from core.ids import now
@@ -129,6 +141,13 @@ class LeasedPlatform:
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         with self.calling(sends=True):
             return await self._platform.upload(target, file, name, key)
+
+    def bundle(self, files: Sequence[File]) -> int:
+        return cast(Bundling, self._platform).bundle(files)
+
+    async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
+        with self.calling(sends=True):
+            return await cast(Bundling, self._platform).upload_bundle(target, files, key)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         with self.calling():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.chat.held import Meter
-from core.chat.port import ChatGone, CredentialsDead, FateUnknown
+from core.chat.held import LeasedDraft, LeasedPlatform, Meter
+from core.chat.port import Bundling, ChatGone, CredentialsDead, Draft, FateUnknown, Platform, Whispering
 
 
 def test_a_revoked_token_is_no_connection_until_something_was_sent() -> None:
@@ -33,3 +33,13 @@ def test_a_connection_that_is_lost_says_why() -> None:
     meter.failed(CredentialsDead("token_revoked"))
     meter.disconnected("closed")
     assert (meter.status().state, meter.status().reason) == ("disconnected", "closed")
+
+
+@pytest.mark.parametrize(
+    ("port", "held"),
+    [(Platform, LeasedPlatform), (Bundling, LeasedPlatform), (Whispering, LeasedPlatform), (Draft, LeasedDraft)],
+)
+def test_all_calls_of_the_port_go_through_the_lease(port: type, held: type) -> None:
+    calls = {name for name in vars(port) if not name.startswith("_")} - {"traits"}
+    assert calls
+    assert calls <= set(vars(held))
