@@ -33,6 +33,7 @@ from core.chat.account import Accounts, platform_of
 from core.chat.connections import Connections
 from core.chat.facts import ASKED, KIND, ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
+from core.chat.port import Traits
 from core.chat.push import push_of
 from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
@@ -169,7 +170,8 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         if run.request.origin is None or target is None:
             return
         conversation = run.request.origin.conversation
-        plans = answers.plans(ctx.record, run, state, target)
+        rated = self._traits(account_of(conversation)).rates_answers
+        plans = answers.plans(ctx.record, run, state, target, rated=rated)
         plans += await self._begun(conversation, run, account_of(conversation))
         closed = {plan.question for plan in plans} - {""}
         again = await self._replacements(conversation, closed, questions.AGAIN)
@@ -190,10 +192,13 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         known = await self._chats.load(conversation)
         notice = known.plans.get(waiting_id(conversation, run.id))
         shown = await planned(self._log, conversation, notice) if notice and not notice.failed else None
-        if shown is None or not platforms.traits(platform_of(account), self._config.current()).edits_are_free:
+        if shown is None or not self._traits(account).edits_are_free:
             return []
         plan = plan_id(shown.plan, "begun")
         return [msgspec.structs.replace(shown, plan=plan, text=BEGUN, replaces=shown.plan, unless_answered="")]
+
+    def _traits(self, account: str) -> Traits:
+        return platforms.traits(platform_of(account), self._config.current())
 
     async def _push(self, run: Run, state: ThreadState, ctx: Context) -> None:
         """Plans the replies in the chat that a run's metadata name."""

@@ -47,7 +47,12 @@ class Again:
         if lost is None or about is None:
             return await self._runs.end(call, outcome, call.says(NOT_KNOWN))
         rest = msgspec.structs.replace(
-            lost, plan=_again(plan), purpose="push", first=lost.first + len(about.messages), replaces=""
+            lost,
+            plan=_again(plan),
+            purpose="push",
+            first=lost.first + len(about.messages),
+            replaces="",
+            buttons=lost.buttons if lost.question else (),
         )
         notice = await planned(self._log, call.conversation, shown_notice(call.state, plan))
         await self._runs.end(call, outcome, *closing(call, notice, BELOW), rest)

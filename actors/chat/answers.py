@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from actors.chat.questions import Question, of_messages, overtaken, pending
-from core.chat.facts import Artifact, DeliveryPlanned, Target
+from core.chat.facts import BAD, GOOD, Artifact, DeliveryPlanned, Target
 from core.events import Json, Record, RunPaused
 from core.files.paths import OUTPUTS
 from core.lifecycle import ENDS, TARGET
@@ -41,9 +41,9 @@ def target_of(run: Run) -> Target | None:
         return None
 
 
-def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[DeliveryPlanned]:
+def plans(end: Record, run: Run, state: ThreadState, target: Target, *, rated: bool = False) -> list[DeliveryPlanned]:
     """Returns the replies at the end of a run: its answer, and the questions it ends with. The first plan has the
-    run's id."""
+    run's id. `rated`: people can say what they think of the answer."""
     status = ENDS[type(end.event)].name  # type: ignore[index]
     artifacts = _artifacts(_presented(state, run))
     questions = _questions(end, run, state)
@@ -52,12 +52,13 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
         text = ""  # the question is the last text
     first = _joined(text, questions[0].text if questions else "", _names(artifacts))
     question = questions[0] if questions else None
+    ratings = (GOOD, BAD) if rated and status == "success" and first else ()
     planned = DeliveryPlanned(
         plan=run.id,
         purpose="question" if question else "answer",
         target=target,
         text=first or ("" if _never_begun(run) else NO_RESPONSE),
-        buttons=tuple(question.buttons) if question else (),
+        buttons=tuple(question.buttons) if question else ratings,
         artifacts=artifacts,
         thread=end.aggregate.id,
         user=state.user,

@@ -18,11 +18,11 @@ from actors.chat.place import NOTHING_WAITS, Place, at_work, forgotten, last_que
 from actors.chat.runs import ACTOR, BUSY, Runs
 from core.chat.commands import START
 from core.chat.facts import ChatBegun, ChatRouted, DeliveryPlanned
-from core.errors import Refused
+from core.errors import NotFound, Refused
 from core.events import GoalSet, Json, RunRequested, Speaker, thread
 from core.log.store import EventLog
 from core.memory.facts import Memories, memory_id, set_for_groups
-from core.runs.commands import Commands
+from core.runs.commands import Commands, Rating
 from core.runs.intake import Intake
 from core.thread.messages import SPEAKER
 from core.thread.state import Run
@@ -43,6 +43,7 @@ DONE_ALREADY = "That was done already."
 NOTHING_TO_RETRY = "There is no message to answer again."
 NOTHING_TO_UNDO = "There is no message to forget."
 UNDONE = "I forgot your last message and its answer. Files that were changed stay as they are."
+RATED = "Thank you. I have noted what you think of this answer."
 GREETING = "Hello."
 OUTSIDE = (
     "What I remember of you alone stays out of groups. `/memory groups on` lets me use it there when it is you who "
@@ -148,6 +149,15 @@ class Performer:
         if place is None or known is None or not known.open or not await self._cancelled(call, place, run):
             return await self._runs.end(call, "choice", call.says(NOTHING_AT_WORK))
         await self._runs.end(call, "choice", *_stopped(call, [known]))
+
+    async def rate(self, call: Call, answer: DeliveryPlanned, value: int) -> None:
+        """Records what a person thinks of an answer, whose button was pressed. Only they see the reply."""
+        try:
+            await self._commands.rate(answer.user, answer.thread, answer.plan, Rating(value), by=call.writer)
+        except (NotFound, Refused) as error:
+            return await self._runs.end(call, "choice", reason=str(error))
+        reply = msgspec.structs.replace(call.says(RATED), private=True)
+        await self._runs.end(call, "choice", reply)
 
     async def _stop_all(self, call: Call) -> None:
         """Cancels the runs of the person's thread that had not ended when the command was written."""

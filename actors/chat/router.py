@@ -25,7 +25,7 @@ from actors.chat.turns import Turn
 from core.chat.account import platform_of
 from core.chat.commands import START
 from core.chat.connections import Connections
-from core.chat.facts import ANEW, SEND_AGAIN, STOP, Button, DeliveryPlanned
+from core.chat.facts import ANEW, RATINGS, SEND_AGAIN, STOP, Button, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
@@ -211,6 +211,8 @@ class Router:
             return await self._edits.pressed(call, shown, NOT_YOURS)
         if choice.button == SEND_AGAIN.id:
             return await self._again.pressed(call, shown, NOT_YOURS)
+        if choice.button in RATINGS:
+            return await self._performer.rate(call, shown, RATINGS[choice.button])
         if not may_decide(call, shown):
             return await self._runs.end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
         call = call._replace(user=shown.user)

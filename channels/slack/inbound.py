@@ -39,8 +39,25 @@ class Identity(NamedTuple):
 def chat_of(envelope: Mapping[str, Any]) -> str:
     """Returns the channel that an envelope is about, empty if none."""
     payload = _mapping(envelope.get("payload"))
-    channel = _mapping(payload.get("event")).get("channel") or payload.get("channel_id") or payload.get("channel")
+    event = _mapping(payload.get("event"))
+    pane = _mapping(event.get("assistant_thread")).get("channel_id")
+    channel = event.get("channel") or pane or payload.get("channel_id") or payload.get("channel")
     return str(channel.get("id", "") if isinstance(channel, Mapping) else channel or "")
+
+
+def opened(envelope: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns the channel and the thread of a conversation that a person has begun in the assistant pane. What channel
+    they look at meanwhile (`assistant_thread_context_changed`) is not for the agent: it reads none that did not ask."""
+    event = _mapping(_mapping(envelope.get("payload")).get("event"))
+    if event.get("type") != "assistant_thread_started":
+        return None
+    thread = _mapping(event.get("assistant_thread"))
+    return str(thread.get("channel_id") or ""), str(thread.get("thread_ts") or "")
+
+
+def is_pane(message: Mapping[str, Any]) -> bool:
+    """Tells whether a message is the one with which Slack begins a thread of the assistant pane."""
+    return message.get("subtype") == "assistant_app_thread"
 
 
 def translate(

@@ -9,10 +9,11 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from channels.markup import slack as markup
 from channels.slack.inbound import BUTTON, value_of
-from core.chat.facts import Target
+from core.chat.facts import BAD, GOOD, Button, Target
 from core.chat.port import Content
 
 EVENT_TYPE = "sika_delivery"
@@ -40,7 +41,7 @@ async def rendered(target: Target, content: Content) -> dict[str, Any]:
 
 
 async def plainly(target: Target, content: Content) -> dict[str, Any]:
-    """Returns the same without `markdown` blocks, for workspaces that do not know them."""
+    """Returns the same without `markdown` blocks and thumbs, for workspaces that do not know them."""
     return await _in_thread(_plainly, target, content)
 
 
@@ -61,6 +62,7 @@ def _plainly(target: Target, content: Content) -> dict[str, Any]:
         {"type": "section", "text": {"type": "mrkdwn", "text": markup.mrkdwn(part)}}
         for part in markup.parts(content.text, SECTION)
     ]
+    content = msgspec.structs.replace(content, buttons=_without_ratings(content))
     return {"blocks": [*sections, *_below(target, content)], "text": _notification(content)}
 
 
@@ -94,10 +96,30 @@ def _below(target: Target, content: Content) -> list[dict[str, Any]]:
             "value": value_of(content.plan, button.id, target.topic),
             **({"style": button.style} if button.style else {}),
         }
-        for button in content.buttons
+        for button in _without_ratings(content)
     ]
     rows = [elements[start : start + PER_ROW] for start in range(0, len(elements), PER_ROW)]
-    return [*blocks, *({"type": "actions", "elements": row} for row in rows)]
+    blocks += [{"type": "actions", "elements": row} for row in rows]
+    return [*blocks, *([_ratings(target, content)] if GOOD in content.buttons else [])]
+
+
+def _without_ratings(content: Content) -> tuple[Button, ...]:
+    return tuple(button for button in content.buttons if button not in (GOOD, BAD))
+
+
+def _ratings(target: Target, content: Content) -> dict[str, Any]:
+    """Returns Slack's own thumbs."""
+    buttons = {
+        side: {
+            "text": {"type": "plain_text", "text": button.label},
+            "value": value_of(content.plan, button.id, target.topic),
+        }
+        for side, button in (("positive_button", GOOD), ("negative_button", BAD))
+    }
+    return {
+        "type": "context_actions",
+        "elements": [{"type": "feedback_buttons", "action_id": f"{BUTTON}rating", **buttons}],
+    }
 
 
 def key_of(message: Mapping[str, Any]) -> str:

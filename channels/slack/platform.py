@@ -7,7 +7,7 @@ Files cannot have metadata: their key is the `block_id` of the line below them.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -61,13 +61,22 @@ REMEMBERED = 1000
 """People, threads and channels."""
 MOST_FILES = 10
 """Files of a message: as many as the elements of the `context` block below them, which names them."""
+PROMPTS = (
+    "What can you do?",
+    "Find something out on the web, with its sources",
+    "Make a table or a chart of a file that I send",
+)
+"""First questions that the assistant pane offers."""
+MOST_PROMPTS = 4
+TITLE = 80
+"""Characters of the title of a conversation."""
 PROBES = 5
 """Messages that may be an open stream, of which Slack is asked."""
 KEYS_SCOPE = "metadata.message:read"
 _BLOCKS_REFUSED = ("invalid_blocks", "msg_blocks_too_long")
 SCOPES: Mapping[str, str] = {
     "app_mentions:read": "to be mentioned in channels",
-    "assistant:write": "to show that it works",
+    "assistant:write": "to show that it works, and to offer first questions",
     "channels:history": "to read in public channels",
     "chat:write": "to answer",
     "commands": "for /sika",
@@ -91,7 +100,14 @@ def connect(settings: Mapping[str, Any]) -> SlackPlatform:
         if not isinstance(token, str) or not token.strip().startswith(prefix):
             raise Invalid(f"{key}: expected a token that begins with {prefix}")
         tokens.append(token.strip())
-    return SlackPlatform(*tokens, base_url=str(settings.get("base_url") or BASE_URL))
+    prompts = settings.get("suggested_prompts", PROMPTS)
+    if not isinstance(prompts, list | tuple) or len(prompts) > MOST_PROMPTS or not all(map(_is_prompt, prompts)):
+        raise Invalid(f"suggested_prompts: expected a list of at most {MOST_PROMPTS} texts")
+    return SlackPlatform(*tokens, base_url=str(settings.get("base_url") or BASE_URL), prompts=prompts)
+
+
+def _is_prompt(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 class SlackPlatform:
@@ -100,7 +116,13 @@ class SlackPlatform:
     traits: Traits = TRAITS
 
     def __init__(
-        self, bot_token: str, app_token: str, *, base_url: str = BASE_URL, ping_seconds: float = PING_SECONDS
+        self,
+        bot_token: str,
+        app_token: str,
+        *,
+        base_url: str = BASE_URL,
+        ping_seconds: float = PING_SECONDS,
+        prompts: Sequence[str] = (),
     ) -> None:
         self._tokens = (bot_token, app_token)
         self._base_url = base_url
@@ -112,6 +134,9 @@ class SlackPlatform:
         self._names_are_allowed = True
         self._known_roots: FIFOCache[tuple[str, str], None] = FIFOCache(REMEMBERED)
         """Channels and threads of which the agent has read the beginning."""
+        self._prompts = prompts
+        self._untitled: FIFOCache[tuple[str, str], None] = FIFOCache(REMEMBERED)
+        """Conversations of the assistant pane in which nothing was written yet."""
         self._working: FIFOCache[tuple[str, str, str], tuple[str, float]] = FIFOCache(REMEMBERED)
         self._status_is_allowed = True
         self._drafts: WeakSet[SlackDraft] = WeakSet()
@@ -160,6 +185,8 @@ class SlackPlatform:
     async def listen(self, receive: Receive, report: Report) -> None:
         async def handle(envelope: Mapping[str, Any]) -> None:
             bot = await self.bot()
+            if (pane := inbound.opened(envelope)) is not None:
+                return await self._suggest(*pane)
             try:
                 event = inbound.translate(envelope, bot)
                 if event is not None:
@@ -174,9 +201,40 @@ class SlackPlatform:
                 await receive(await self._with_root(event))
                 if event.mentioned:
                     self._known_roots[event.target.chat, event.target.topic] = None
+                await self._title(event)
 
         listener = Listener(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
         await listener.run()
+
+    async def _suggest(self, chat: str, thread: str) -> None:
+        """Offers the first questions of a conversation in the assistant pane."""
+        self._known_roots[chat, thread] = self._untitled[chat, thread] = None
+        if not self._prompts:
+            return
+        prompts = [{"title": prompt, "message": prompt} for prompt in self._prompts]
+        suggest = self.web.client.assistant_threads_setSuggestedPrompts
+        await self._decorate(
+            "assistant.threads.setSuggestedPrompts", suggest(channel_id=chat, thread_ts=thread, prompts=prompts)
+        )
+
+    async def _title(self, event: ChatReceived) -> None:
+        """Names a conversation of the assistant pane by its first words: Slack lists it by that."""
+        target = event.target
+        if (target.chat, target.topic) not in self._untitled or not (title := " ".join(event.text.split())[:TITLE]):
+            return
+        del self._untitled[target.chat, target.topic]
+        name = self.web.client.assistant_threads_setTitle
+        await self._decorate(
+            "assistant.threads.setTitle", name(channel_id=target.chat, thread_ts=target.topic, title=title)
+        )
+
+    async def _decorate(self, method: str, request: Coroutine[Any, Any, AsyncSlackResponse]) -> None:
+        """Makes a call of which nothing depends."""
+        try:
+            with anyio.fail_after(LOOK_UP_SECONDS):
+                await self.web.call(method, request, effect=False)
+        except (Invalid, Unavailable, TimeoutError) as error:
+            log.info("the assistant pane was not changed", method=method, reason=str(error))
 
     async def _with_root(self, event: ChatReceived) -> ChatReceived:
         """Returns a message for the agent with the one that its thread began with, if the agent has not read that."""
@@ -188,8 +246,8 @@ class SlackPlatform:
         try:
             with anyio.fail_after(LOOK_UP_SECONDS):
                 answer = await self.web.call("conversations.replies", request, effect=False)
-            [root, *_] = answer["messages"]
-        except (Invalid, Unavailable, TimeoutError):
+            [root, *_] = [message for message in answer["messages"] if not inbound.is_pane(message)]
+        except (Invalid, Unavailable, TimeoutError, ValueError):
             return event
         author = str(root.get("user") or "")
         names = await self._names_of([author, *inbound.people_in(root.get("text"))])

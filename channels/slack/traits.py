@@ -16,6 +16,7 @@ TRAITS = Traits(
     answers_can_be_found=True,
     largest_file=1 << 30,
     bundles=True,
+    rates_answers=True,
     whispers=True,
     # Native streams take no buttons. Whoever waits for longer may want to stop; short answers stay quick.
     buttonless_seconds=8.0,
@@ -34,5 +35,5 @@ TRAITS = Traits(
         Step("In Slack, invite the bot to the channels in which it may answer: /invite @sika"),
     ),
 )
-OPTIONS = ("base_url",)
+OPTIONS = ("base_url", "suggested_prompts")
 """Settings besides the credentials."""

@@ -205,6 +205,11 @@ ANEW = Button("anew", "Answer anew")
 """The button below the question whether a message that was changed is to be answered anew."""
 
 
+GOOD, BAD = Button("good", "Good answer"), Button("bad", "Bad answer")
+"""The buttons below an answer (`Traits.rates_answers`): its plan is the run."""
+RATINGS = {GOOD.id: 1, BAD.id: -1}
+
+
 class DeliveryPlanned(Event, frozen=True):
     """Something is to be said in the conversation. `plan`: the run whose answer it is, or one of its own."""
 

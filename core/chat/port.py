@@ -111,6 +111,8 @@ class Traits(NamedTuple):
     """Bytes."""
     bundles: bool = False
     """A message carries several files: it is a `Bundling`, too."""
+    rates_answers: bool = False
+    """Answers have buttons with which people say what they think of them (`GOOD`, `BAD`)."""
     whispers: bool = False
     """It can say something to one person of a group: it is a `Whispering`, too."""
     setup: Sequence[Step] = ()

@@ -347,12 +347,13 @@ class Commands:
 
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def rate(self, user: str, thread_id: str, run_id: str, rating: Rating) -> Feedback:
-        """Sets the user's one rating of a run as a whole."""
+    async def rate(self, user: str, thread_id: str, run_id: str, rating: Rating, *, by: str | None = None) -> Feedback:
+        """Sets the one rating of a run as a whole of its user, or of somebody else (`by`), as of one of a group."""
+        author = by or user
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            earlier = _whole_run(state, run_id, user)
-            return [_feedback(state, run_id, user, rating, earlier[-1] if earlier else uuid7())]
+            earlier = _whole_run(state, run_id, author)
+            return [_feedback(state, run_id, author, rating, earlier[-1] if earlier else uuid7())]
 
         return await self._rate(user, thread_id, run_id, decide)
 

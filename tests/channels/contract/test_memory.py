@@ -65,7 +65,8 @@ class Team:
 
 
 @asynccontextmanager
-async def team(seat: All, home: Path) -> AsyncIterator[Team]:
+async def team(seat: All, home: Path, **more: Any) -> AsyncIterator[Team]:
+    """Yields a group. `more`: sections of the configuration."""
     scripts = {"one": Script(tuple(Turn(text="Noted.") for _ in range(20)), count="total")}
     async with seat.server:
         about = {"enabled": True, "gather_seconds": 0, **seat.settings()}
@@ -80,7 +81,7 @@ async def team(seat: All, home: Path) -> AsyncIterator[Team]:
             return made[number + 1](system)
 
         others = [partial(make, number) for number in range(5)]
-        sections: dict[str, Any] = {"channels": {seat.name: about}, "memory": {"enabled": False}}
+        sections: dict[str, Any] = {"channels": {seat.name: about}, "memory": {"enabled": False}, **more}
         async with (
             site(home, scripts, others=others, **sections) as (client, models),
             anyio.create_task_group() as tasks,

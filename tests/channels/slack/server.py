@@ -30,13 +30,15 @@ APP_TOKEN = "xapp-local-0123456789-abcdef"
 TEAM = "T0LOCAL"
 BOT_USER = "U0BOT"
 BOT = "B0BOT"
-BLOCK_TYPES = frozenset({"actions", "context", "divider", "header", "markdown", "section"})
+BLOCK_TYPES = frozenset({"actions", "context", "context_actions", "divider", "header", "markdown", "section"})
 ALL_SCOPES = (
     "app_mentions:read,assistant:write,channels:history,chat:write,commands,files:read,files:write,groups:history,"
     "im:history,metadata.message:read,mpim:history,reactions:write,users:read"
 )
 NEEDED = {
     "assistant.threads.setStatus": "assistant:write",
+    "assistant.threads.setSuggestedPrompts": "assistant:write",
+    "assistant.threads.setTitle": "assistant:write",
     "chat.appendStream": "chat:write",
     "chat.delete": "chat:write",
     "chat.postEphemeral": "chat:write",
@@ -195,6 +197,9 @@ class SlackServer:
         self.contents: dict[str, bytes] = {}
         """Of files, by id."""
         self.statuses: dict[tuple[str, str], str] = {}
+        self.prompts: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        self.titles: dict[tuple[str, str], str] = {}
+        """Of conversations in the assistant pane, by channel and thread."""
         self.people: dict[str, str] = {BOT_USER: "sika"}
         self._names: dict[str, str] = {}
         self._tickets: set[str] = set()
@@ -786,6 +791,16 @@ class SlackServer:
                 refuse("context must have 1 to 10 elements")
             if kind == "context" and not all(element.get("text") for element in block["elements"]):
                 refuse("context text must be more than 0 characters")
+            if kind == "context_actions":
+                if not 0 < len(block["elements"]) <= 5:
+                    refuse("context_actions must have 1 to 5 elements")
+                for element in block["elements"]:
+                    sides = (element["positive_button"], element["negative_button"])
+                    if element["type"] != "feedback_buttons" or any(len(s["text"]["text"]) > 75 for s in sides):
+                        refuse("feedback_buttons have two texts of at most 75 characters")
+                    if any(len(side["value"]) > 2_000 for side in sides):
+                        refuse("button value must be less than 2001 characters")
+                    actions.append(element["action_id"])
             if kind == "actions":
                 if not 0 < len(block["elements"]) <= 25:
                     refuse("actions must have 1 to 25 elements")
@@ -861,6 +876,27 @@ class SlackServer:
             raise Refused("invalid_thread_ts")
         self.statuses[chat.id, str(body["thread_ts"])] = str(body["status"])
         return {}
+
+    def _assistant_threads_setSuggestedPrompts(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        pane = self._pane(body)
+        if not 0 < len(body["prompts"]) <= 4 or not all(p["title"] and p["message"] for p in body["prompts"]):
+            raise Refused("invalid_arguments")
+        self.prompts[pane] = [(prompt["title"], prompt["message"]) for prompt in body["prompts"]]
+        return {}
+
+    def _assistant_threads_setTitle(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        pane = self._pane(body)
+        if not body.get("title"):
+            raise Refused("invalid_arguments")
+        self.titles[pane] = str(body["title"])
+        return {}
+
+    def _pane(self, body: Mapping[str, Any]) -> tuple[str, str]:
+        """Returns the channel and the thread of a conversation in the assistant pane."""
+        chat, thread = self._channel(body, "channel_id"), str(body["thread_ts"])
+        if chat.messages.get(thread, {}).get("subtype") != "assistant_app_thread":
+            raise Refused("invalid_thread_ts")
+        return chat.id, thread
 
     # Files
 
@@ -967,6 +1003,28 @@ class Person:
             server.event({**event, "type": "app_mention"})
         return ts
 
+    def opens(self, context: str = "") -> str:
+        """Begins a conversation in the assistant pane, while a channel is looked at. Returns its thread."""
+        server, room, ts = self.server, self.server.chat(f"@{self.name}"), self.server.ts()
+        about = {"subtype": "assistant_app_thread", "text": "New Assistant Thread", "bot_id": BOT}
+        room.messages[ts] = {"type": "message", "user": BOT_USER, "ts": ts, "thread_ts": ts, **about}
+        server.event({"type": "assistant_thread_started", **self._pane(ts, context)})
+        return ts
+
+    def looks_at(self, thread: str, channel: str) -> None:
+        """Goes to another channel, beside a conversation in the assistant pane."""
+        self.server.event({"type": "assistant_thread_context_changed", **self._pane(thread, channel)})
+
+    def _pane(self, thread: str, context: str) -> dict[str, Any]:
+        about = {"channel_id": self.server.chat(context).id, "team_id": TEAM} if context else {}
+        place = {"user_id": self.id, "channel_id": self.server.chat(f"@{self.name}").id, "thread_ts": thread}
+        return {"assistant_thread": {**place, "context": about}, "event_ts": self.server.ts()}
+
+    async def picks(self, thread: str, title: str) -> str:
+        """Presses a first question that is offered. Returns the message's `ts`."""
+        prompts = dict(self.server.prompts[self.server.chat(f"@{self.name}").id, thread])
+        return await self.says(prompts[title], thread=thread)
+
     def edits(self, chat: str, ts: str, text: str) -> None:
         """Changes an own message."""
         server = self.server
@@ -1005,8 +1063,8 @@ class Person:
             (message, element)
             for message in reversed(list(room.messages.values()))
             for block in message.get("blocks", ())
-            if block["type"] == "actions"
-            for element in block["elements"]
+            if block["type"] in ("actions", "context_actions")
+            for element in _pressable(block)
             if element["text"]["text"] == label
         )
         server.deliver(
@@ -1019,7 +1077,7 @@ class Person:
                 "message": {key: value for key, value in message.items() if key != "reactions"},
                 "container": {"type": "message", "message_ts": message["ts"], "channel_id": room.id},
                 "trigger_id": f"trigger-{next(server._ids)}",
-                "actions": [{**button, "type": "button", "block_id": "b1", "action_ts": server.ts()}],
+                "actions": [{**button, "block_id": "b1", "action_ts": server.ts()}],
             },
         )
 
@@ -1041,6 +1099,17 @@ class Person:
                 "response_url": f"{server.origin}/response",
             },
         )
+
+
+def _pressable(block: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Returns the buttons of a block, as they are in the payload of a press."""
+    if block["type"] == "actions":
+        return [{**element, "type": "button"} for element in block["elements"]]
+    return [
+        {"type": "feedback_buttons", "action_id": element["action_id"], **element[side]}
+        for element in block["elements"]
+        for side in ("positive_button", "negative_button")
+    ]
 
 
 def server_file(server: SlackServer, name: str, mime: str, content: bytes) -> dict[str, Any]:
@@ -1070,6 +1139,6 @@ async def _body(request: web.Request) -> dict[str, Any]:
     values = {**request.query, **(await request.post())}
     body: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, str) and key in ("blocks", "files", "metadata", "chunks")
+        nested = isinstance(value, str) and key in ("blocks", "files", "metadata", "chunks", "prompts")
         body[key] = json.loads(str(value)) if nested else value
     return body
