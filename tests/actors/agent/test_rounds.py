@@ -245,6 +245,9 @@ async def test_rounds_record_what_a_graph_records(tmp_path: Path) -> None:
     }
     assert texts["injected"] == ["blue after 2 messages, True, None, True", "red after 2 messages, True, None, True"]
     assert texts["several"] == ["two things"]
+    logged = [entry for name in ("injected", "several") for entry in rounds[name]]
+    names = [e["message"]["name"] for kind, e in logged if kind == "tool.completed"]
+    assert names == ["injected", "injected", "several"], "also of results that do not say whose they are"
     assert texts["nested"] == ["Well."]
     assert "directly so" in texts["direct"]
     assert [kind for kind, _ in rounds["direct"]].count("model.completed") == 1
