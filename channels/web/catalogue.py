@@ -27,12 +27,14 @@ def module() -> str:
 
 def entry(cls: type[Event]) -> dict[str, Any]:
     """Returns the words of an event type by language, and what its stored events leave out: the `defaults` of fields
-    that its templates read, and `within` the same of the objects in them.
+    that its templates read, and `within` the same of the objects in them. `patches`: it changes the state of its thread
+    as a package's code says.
     """
     assert cls.phrase is not None
     words = {language: [cls.phrase.name(language), cls.phrase.template(language)] for language in LANGUAGES}
     read = {path for _, template in words.values() for path in paths(template)}
-    return words | _left_out(inspect.type_info(cls), read)
+    patches = {"patches": True} if cls.patch is not Event.patch else {}
+    return words | patches | _left_out(inspect.type_info(cls), read)
 
 
 def _left_out(info: inspect.Type, read: Iterable[str]) -> dict[str, Any]:

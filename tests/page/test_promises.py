@@ -57,6 +57,12 @@ PROMISES: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_file_is_read_without_a_server",
             "test_a_file_is_imported_as_a_conversation_of_one_s_own",
         ],
+        "a file tells the state, the prompt of a call and the files of a moment as the server does": [
+            "test_what_was_exported_opens_by_drop_without_a_network",
+        ],
+        "a file names what it lacks: secrets, bodies of long events, prompts, its end": [
+            "test_a_file_says_what_it_lacks"
+        ],
         "a link to a moment": ["test_a_link_to_a_moment_opens_there"],
         "`sika log open THREAD` opens the browser at the thread": ["test_a_terminal_opens_the_browser_at_the_thread"],
         "long logs window by window": [

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
@@ -17,7 +19,7 @@ from core.events import ENVELOPE, Envelope, Event, encode
 from core.phrases import LANGUAGES, Phrase
 from core.wording import name_of, text_of_event
 from tests.core.test_phrases import CASES as PHRASE_CASES
-from tests.page import check
+from tests.page import check, moments
 from tests.support.phrases import examples
 
 ROOT = Path(__file__).parents[2]
@@ -27,18 +29,28 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NODE = shutil.which("node")
 
 
-def run(*words: str | Path, cwd: Path, seconds: float = 300, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str | Path, cwd: Path, seconds: float = 300, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*map(str, words)], cwd=cwd, env=os.environ | env, capture_output=True, text=True, timeout=seconds, check=False
+        [*map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(NODE is None, reason="there is no Node: the folds are tried in the browser only")
 def test_the_folds_hold_on_recorded_logs(tmp_path: Path) -> None:
-    file = tmp_path / "phrases.json"
-    file.write_bytes(phrases())
-    result = run(NODE or "", "--test", *sorted(SCRIPTS.glob("*.test.mjs")), cwd=ROOT, SIKA_PHRASES=str(file))
+    tables = {"SIKA_PHRASES": phrases(), "SIKA_MOMENTS": anyio.run(moments.expected)}
+    for name, table in tables.items():
+        (tmp_path / name).write_bytes(table)
+    places = {name: str(tmp_path / name) for name in tables}
+    result = run(NODE or "", "--test", *sorted(SCRIPTS.glob("*.test.mjs")), cwd=ROOT, env=places)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
     assert "# pass 0" not in result.stdout
     assert "# skipped 0" in result.stdout

@@ -662,6 +662,7 @@ async def test_what_was_exported_opens_by_drop_without_a_network(
     saved = await download.value
     assert saved.suggested_filename == f"{thread}.jsonl"
     await saved.save_as(file := tmp_path / saved.suggested_filename)
+    served = [await told_of(timeline, said) for said in SAID]
     count = await timeline.page.get_by_role("status").filter(has_text="events").inner_text()
     await timeline.page.goto(f"{timeline.tab.site.server.url}/#/timeline/file")
     await expect(timeline.page.get_by_text("Open a file")).to_be_visible()
@@ -673,8 +674,60 @@ async def test_what_was_exported_opens_by_drop_without_a_network(
     await expect(timeline.moment).to_contain_text("oops")
     await timeline.look_at("Why")
     await expect(timeline.moment.locator(".tl-why li").first).to_contain_text("Do it")
+    assert [await told_of(timeline, said) for said in SAID] == served
     await timeline.page.get_by_label("All kinds").select_option("model")
     await expect(timeline.rows).to_have_count(4)
+
+
+SAID = ("I edit.", "All is done.")
+
+
+async def told_of(timeline: Timeline, said: str) -> list[str]:
+    """Returns what is shown of the state, the files and the prompt at a model's answer."""
+    await timeline.row(said).first.click()
+    await timeline.look_at("How it stood")
+    state = timeline.moment.locator(".tl-part")
+    await expect(state).to_contain_text("Status: busy")
+    await state.get_by_text("Files as they were known then").click()
+    await expect(state.locator("details[open]")).not_to_contain_text("Loading")
+    shown = [
+        await state.locator(part).all_inner_texts() for part in (":scope > p", "h3", ".tl-messages", "details[open]")
+    ]
+    await timeline.look_at("Prompt")
+    await expect(timeline.moment.get_by_text(re.compile(r"Tools \(\d+\)"))).to_be_visible()
+    prompt = await state.inner_text()
+    assert len(prompt) > 1000
+    return [*map(str, shown), prompt]
+
+
+@pytest.mark.long
+async def test_a_file_says_what_it_lacks(page: Tab, site: Site, thread: str, tmp_path: Path) -> None:
+    """One that was exported without secrets, and was cut off."""
+    exported = await page.page.context.request.get(f"{site.server.url}/api/threads/{thread}/log/export?redact=1")
+    lines = (await exported.body()).splitlines(keepends=True)
+    answers = [place for place, line in enumerate(lines) if b'"type":"model.completed"' in line]
+    claim = json.loads(lines[answers[0]])
+    claim["event"] = {key: claim["event"][key] for key in ("id", "type", "kind", "aggregate", "actor", "at", "run")}
+    claim["event"]["blob"] = {"sha256": "0" * 64, "size": 1}
+    lines[answers[0]] = json.dumps(claim).encode() + b"\n"
+    setups = [line for line in lines if b'"kind":"setup"' in line or b'"kind":"thread_setup"' in line]
+    file = tmp_path / "thread.jsonl"
+    file.write_bytes(b"".join(line for line in lines[: answers[-1] + 1] if line not in setups))
+    await page.open()
+    await page.page.goto(f"{site.server.url}/#/timeline/file")
+    await page.page.locator("input[type=file]").set_input_files(file)
+    timeline = Timeline(page)
+    await expect(page.page.get_by_text("Exported without secrets: placeholders stand in their place.")).to_be_visible()
+    await expect(page.page.get_by_role("alert").filter(has_text="The file is cut off or broken")).to_be_visible()
+    await timeline.rows.last.click()
+    await timeline.look_at("Prompt")
+    await expect(timeline.moment).to_contain_text("System prompt: it is not in the file, which was exported without")
+    await timeline.moment.get_by_text("1 event of which it is not known here what it changed").click()
+    await timeline.look_at("How it stood")
+    await timeline.moment.get_by_text("1 event of which it is not known here what it changed").click()
+    await timeline.moment.get_by_role("button", name="The model answered").click()
+    await timeline.look_at("What happened")
+    await expect(timeline.moment).to_contain_text("This event is not in the file whole")
 
 
 @pytest.mark.long

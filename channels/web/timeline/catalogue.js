@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{defaults?: Record<string, unknown>, within?: Record<string, LeftOut>}} LeftOut what stored events leave out of themselves, and of the objects in them
- * @typedef {LeftOut & {en: [string, string], zh: [string, string]}} Phrase by language the name of the kind and the template
+ * @typedef {LeftOut & {en: [string, string], zh: [string, string], patches?: boolean}} Phrase by language the name of the kind and the template; `patches`: a package's event that changes the state as its code says
  */
 
 /** By type. @type {Map<string, Phrase>} */

@@ -4,7 +4,9 @@ import { signal } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
 import { breakpointOf } from "./breakpoints.js";
+import { Fold, filesAt } from "./fold.js";
 import { Items } from "./items.js";
+import { sentAt } from "./sent.js";
 
 const PAGE = 1000;
 /** Events of the page that is shown at first. */
@@ -200,9 +202,19 @@ export class Log {
     return call("GET", `${this.path}/why`, { query: { event: `seq:${seq}` } });
   }
 
-  /** The state after an event, with its newest messages; null if nothing here can tell. @param {number} seq @param {number} [messages] all by default */
+  /** The state after an event, with its newest messages. @param {number} seq @param {number} [messages] all by default */
   state(seq, messages) {
     return call("GET", `${this.path}/state`, { query: { at: `seq:${seq}`, runs: 1, messages } });
+  }
+
+  /** What a model got in the call that ended with an event. @param {number} seq */
+  prompt(seq) {
+    return call("GET", `${this.path}/prompt`, { query: { at: `seq:${seq}` } });
+  }
+
+  /** The files as they were known at an event. @param {number} seq */
+  files(seq) {
+    return call("GET", `${this.path}/files`, { query: { at: `seq:${seq}` } });
   }
 }
 
@@ -230,9 +242,14 @@ export class FileLog {
   thread = "";
   whole = true;
   newest = true;
-  /** @type {Map<number, any>} */ #events = new Map();
+  /** True if secrets were replaced in it. */ redacted = false;
+  /** True if its last line is missing. */ cut = true;
+  /** @type {Map<number, any>} of the conversation, in their order */ #events = new Map();
   /** @type {Map<string, {kind: string, aggregate: string, seq: number, event: any}>} of all logs, by their ids */ #byId = new Map();
+  /** @type {Map<string, Entry[]>} of the other logs */ #logs = new Map();
   /** @type {Map<string, any>} by their hashes */ #bodies = new Map();
+  #kind = "thread";
+  #fold = new Fold();
   /** Events whose bodies the file does not have. */
   bodiless = 0;
 
@@ -247,8 +264,7 @@ export class FileLog {
     try {
       for (const line of (await this.file.text()).split("\n")) if (line) this.#take(JSON.parse(line));
     } catch (error) {
-      if (!(error instanceof SyntaxError || error instanceof RangeError)) throw error; // no JSON, or too deep
-      this.failure.value = "timeline.file.wrong";
+      if (!(error instanceof SyntaxError || error instanceof RangeError)) throw error; // no JSON, or too deep: what was before it is shown
     }
     if (!this.thread) this.failure.value = "timeline.file.wrong";
     this.condition.value = "done";
@@ -257,13 +273,23 @@ export class FileLog {
 
   /** @param {any} line */
   #take(line) {
-    if (line?.line === "header") this.thread = String(line.thread);
+    if (line?.line === "header") {
+      this.thread = String(line.thread);
+      this.#kind = line.kind ?? "thread";
+      this.redacted = line.redacted === true;
+    }
+    if (line?.line === "end") this.cut = false;
     if (line?.line === "blob") this.#bodies.set(line.sha256, line.body);
     if (line?.line !== "event" || typeof line.event !== "object" || !line.event) return;
     const { seq } = line;
     const event = this.#bodies.get(line.event.blob?.sha256) ?? line.event;
     this.#byId.set(event.id, { kind: event.kind, aggregate: event.aggregate, seq, event });
-    if (event.aggregate !== this.thread || event.kind === "workspace") return;
+    if (event.aggregate !== this.thread || event.kind !== this.#kind) {
+      const key = `${event.kind} ${event.aggregate}`;
+      const entries = this.#logs.get(key) ?? [];
+      entries.push({ seq, event });
+      return void this.#logs.set(key, entries);
+    }
     this.#events.set(seq, event);
     if (event === line.event && event.blob) this.bodiless += 1;
     this.items.add(seq, event);
@@ -296,8 +322,31 @@ export class FileLog {
     return chain;
   }
 
-  /** @param {number} _seq @param {number} [_messages] */
-  async state(_seq, _messages) {
-    return null;
+  /** @param {number} seq @param {number} [messages] */
+  async state(seq, messages = Infinity) {
+    const { status, checkpoint, values, messages: all, missing } = this.#foldAt(seq);
+    const newest = all.slice(Math.max(0, all.length - messages));
+    return { seq, status, checkpoint, values: values["messages"] ? { ...values, messages: newest } : { ...values }, messages: all.length, missing: [...missing] };
+  }
+
+  /** @param {number} seq */
+  async prompt(seq) {
+    const absent = this.redacted ? "timeline.prompt.redacted" : "timeline.prompt.absent";
+    const logOf = (/** @type {string} */ kind, /** @type {string} */ aggregate) => this.#logs.get(`${kind} ${aggregate}`) ?? [];
+    const sent = await sentAt(this.#events.get(seq), seq, (upto) => this.#foldAt(upto), logOf, absent);
+    return { ...sent, missing: [...this.#foldAt(seq - 1).missing] };
+  }
+
+  /** @param {number} seq */
+  async files(seq) {
+    const events = Array.from(this.#events, ([at, event]) => ({ seq: at, event }));
+    return filesAt(this.#logs.get(`workspace ${this.thread}`) ?? [], events, seq);
+  }
+
+  /** The conversation up to a sequence: goes on from where it was, or from the beginning. @param {number} seq */
+  #foldAt(seq) {
+    if (seq < this.#fold.seq) this.#fold = new Fold();
+    for (const [at, event] of this.#events) if (at > this.#fold.seq && at <= seq) this.#fold.apply(at, event);
+    return this.#fold;
   }
 }

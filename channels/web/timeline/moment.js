@@ -18,7 +18,7 @@ import { aboutOf, phraseOf, textOf } from "./phrases.js";
 import { messageOf, timelineOf } from "./place.js";
 import { LAST, Messages } from "./messages.js";
 import { Prompt } from "./prompt.js";
-import { Files, Opened, Usage } from "./then.js";
+import { Files, Lacks, Opened, Usage } from "./then.js";
 import { WhatIf } from "./whatif.js";
 
 /** @typedef {import("./log.js").Log | import("./log.js").FileLog} AnyLog */
@@ -28,10 +28,9 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const { items } = log;
   const item = items.items[items.indexOf(seq)];
   const [tab, setTab] = useState("what");
-  const server = "reach" in log;
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
-  const prompted = server && ["model.completed", "model.failed"].includes(item.type);
-  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), ...(server ? ["then"] : []), ...(log.own && item.subagent ? ["subagent"] : []), ...(log.own ? ["whatif", "do"] : [])];
+  const prompted = ["model.completed", "model.failed"].includes(item.type);
+  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), "then", ...(log.own && item.subagent ? ["subagent"] : []), ...(log.own ? ["whatif", "do"] : [])];
   const shown = tabs.includes(tab) ? tab : "what";
   const Part = { what: What, why: Why, prompt: Asked, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
@@ -52,6 +51,7 @@ function What({ log, item }) {
   const again = item.type === "run.started" && item.fault !== "";
   return html`${again && html`<p>${t("timeline.again", { before: workerBefore(log.items.items, item) })}</p>`}
     ${item.type === "approval.requested" && log.items.problems().includes(item) && html`<p>${t("timeline.unanswered")}</p>`}
+    ${stored.value?.blob && html`<p>${t("timeline.bodiless")}</p>`}
     <${Wait} of=${stored}>${stored.value && html`<${Told} event=${stored.value} />`}<//>`;
 }
 
@@ -88,8 +88,8 @@ function Cause({ here, log, kind, seq, event, onChoose }) {
   return html`<li><button type="button" disabled=${!here} onClick=${() => onChoose(seq)}><b>${phraseOf(event.type)}</b>${!here && html` <small>${kind}</small>`} <span dir="auto">${about[language.value]}</span></button></li>`;
 }
 
-/** @param {{log: AnyLog, item: import("./items.js").Item, marked: number, onMark: (seq: number) => void}} props */
-function Then({ log, item, marked, onMark }) {
+/** @param {{log: AnyLog, item: import("./items.js").Item, marked: number, onMark: (seq: number) => void, onChoose: (seq: number) => void}} props */
+function Then({ log, item, marked, onMark, onChoose }) {
   const [all, setAll] = useState(false);
   const state = useLoaded(() => log.state(item.seq, all ? undefined : LAST), [item.seq, all]);
   const values = state.value?.values ?? {};
@@ -97,13 +97,14 @@ function Then({ log, item, marked, onMark }) {
   return html`${log.own && html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>`}
     ${marked > 0 && marked !== item.seq && html`<${Compared} thread=${log.thread} left=${marked} right=${item.seq} />`}
     <${Wait} of=${state}>
+      <${Lacks} of=${state.value?.missing} onChoose=${onChoose} />
       <p>${t("timeline.status", { status: state.value?.status ?? "" })}</p>
       ${artifacts?.length > 0 && html`<h3>${t("files")}</h3><ul>${artifacts.map((/** @type {any} */ path) => html`<li key=${path}><bdi>${String(path)}</bdi></li>`)}</ul>`}
       ${todos?.length > 0 && html`<h3>${t("timeline.todos")}</h3><ul>${todos.map((/** @type {any} */ one, /** @type {number} */ index) => html`<li key=${index}>${String(one.content)} <small>${String(one.status)}</small></li>`)}</ul>`}
       <h3>${t("timeline.messages", { n: state.value?.messages ?? messages.length })}</h3>
       <${Messages} messages=${messages} more=${state.value?.messages > messages.length ? () => setAll(true) : null} />
       <${Opened} title=${t("timeline.files")}><${Files} log=${log} seq=${item.seq} /><//>
-      <${Opened} title=${t("timeline.usage")}><${Usage} log=${log} seq=${item.seq} /><//>
+      ${"path" in log && html`<${Opened} title=${t("timeline.usage")}><${Usage} log=${log} seq=${item.seq} /><//>`}
       <details><summary>${t("timeline.values")}</summary><${Text} text=${JSON.stringify(others, null, 2)} /></details>
     <//>`;
 }
@@ -153,8 +154,8 @@ function Do({ log, item, onChoose }) {
     ${asked && html`<div><${Button} onClick=${() => fork(asked.seq, said)}>${t("timeline.edit")}<//><p class="quiet">${t("timeline.edit.text")}</p></div>`}
     <div><${Button} onClick=${link}>${t("timeline.link")}<//>${person.value && html` <${Button} onClick=${() => setSharing(true)}>${t("timeline.share")}<//>`}<p class="quiet">${t(person.value ? "timeline.share.text" : "timeline.link.text")}</p>
       ${sharing && html`<${Room} load=${() => import("../share/dialog.js").then((room) => room.ShareDialog)} thread=${{ id: log.thread }} at=${item.seq} onClose=${() => setSharing(false)} />`}</div>
-    <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
-      <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
+    <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { blobs: 1 })}>${t("timeline.export")}</a>
+      <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { blobs: 1, redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
     ${problem && html`<p class="error" role="alert">${problem}</p>`}
     ${item.run && html`<div><${Button} onClick=${() => setReplaying(true)}>${t("timeline.replay")}<//><p class="quiet">${t("timeline.replay.text")}</p>
       ${replaying && html`<${Replayed} thread=${log.thread} run=${item.run} onChoose=${onChoose} />`}</div>

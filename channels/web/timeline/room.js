@@ -86,6 +86,8 @@ function Timeline({ thread, file, shared, seq }) {
       ${!file && html`<a class="icon-button" href="#/${conversation}" aria-label=${t("timeline.chat")} title=${t("timeline.chat")}><${Icon} name="left" /></a>`}
       ${file && html`<${Import} file=${file} />`}
       <span class="quiet" role="status">${t(`timeline.condition.${condition}`)} · ${t("timeline.events", { n: items.items.length })}</span>
+      ${"redacted" in log && log.redacted && html`<span class="quiet">${t("timeline.file.redacted")}</span>`}
+      ${"cut" in log && log.cut && condition === "done" && html`<span class="error" role="alert">${t("timeline.file.cut")}</span>`}
       ${!log.whole && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "earlier" in log && log.earlier()}>${t("timeline.earlier")}</button>`}
       ${!log.newest && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "later" in log && log.later()}>${t("timeline.later")}</button>`}
     </header>
