@@ -857,11 +857,13 @@ async def busy(log: EventLog, count: int) -> None:
             await write(log, name, ThreadErased(by="ada"))
 
 
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("kills", [1, 3])
 async def test_a_kill_leaves_rows_and_position_together(
-    log: EventLog, path: Path, tmp_path: Path, single: Nats, prefix: str
+    log: EventLog, path: Path, tmp_path: Path, single: Nats, prefix: str, kills: int
 ) -> None:
-    """Killed three times in the middle of its work; the rows are then those of a rebuild at every position."""
-    for _ in range(3):
+    """Killed in the middle of its work; the rows are then those of a rebuild at every position."""
+    for _ in range(kills):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", FOLLOWER, single.url, prefix, str(path)),
             stdout=asyncio.subprocess.DEVNULL,
