@@ -53,7 +53,8 @@ ENVELOPE = frozenset({"id", "type", "kind", "aggregate", "actor", "run", "cause"
 """Fields of an event that are not foreign text."""
 
 _SECRET_NAME = re.compile(
-    r"key|token(?!s|iz)|secret|password|authorization|connection_string|(postgres|redis)_url", re.IGNORECASE
+    r"key(?!word|board|note|frame)|token(?!s|iz)|secret(?!ar)|password|authorization|connection_string|(postgres|redis)_url",
+    re.IGNORECASE,
 )
 _VARIABLE = re.compile(
     r"(?:^|_)(?:\w*key|token|secret|password|passwd|passphrase|credentials?|auth|pat|pass)\d*$", re.IGNORECASE

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.config import searching
 from core.config.load import ConfigSource, parse
 from core.config.mcp import McpServer
-from core.config.redaction import GRACE_SECONDS, Redactor, Stream, redactor
+from core.config.redaction import GRACE_SECONDS, Redactor, Stream, is_secret, redactor
 from core.config.settings import Secret
 from core.events import ThreadAnnotated, encode, written
 
@@ -129,6 +129,26 @@ def test_what_a_configuration_makes_secret() -> None:
     known.learn(parse(json.dumps(CONFIG), environ={"MODEL": "env-model-k3y"}))
     assert [known.known(text) for text in SECRET] == ["***"] * len(SECRET)
     assert [known.known(text) for text in OPEN] == OPEN
+
+
+TELLING = (
+    "key api_key apiKey signing-keys keyring token bot_token token_secret secrets client_secret password authorization"
+)
+PLAIN = "keywords keyword keyboard keynote keyframes tokens max_tokens tokenizer secretary secretariat author"
+
+
+@pytest.mark.parametrize(("names", "secret"), [(TELLING, True), (PLAIN, False)])
+def test_names_that_tell_of_secrets(names: str, secret: bool) -> None:
+    assert {name: is_secret(name) for name in names.split()} == dict.fromkeys(names.split(), secret)
+
+
+def test_words_by_which_tools_are_found_are_no_secrets() -> None:
+    """DeerFlow's routing of MCP servers."""
+    routing = {"keywords": ["quarterly revenue report"], "tools": {"query": {"keywords": ["the table of orders"]}}}
+    text = "Write the quarterly revenue report from the table of orders"
+    made = Redactor()
+    made.learn(parse(json.dumps({"mcp": {"servers": {"a": {"command": "x", "routing": routing}}}})))
+    assert made.text(text) == text
 
 
 def test_what_the_environment_makes_secret() -> None:
