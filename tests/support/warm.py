@@ -178,7 +178,10 @@ def _end(zygote: subprocess.Popen[bytes], path: Path) -> None:
     with zygote:
         assert zygote.stdin is not None
         zygote.stdin.close()
-        zygote.wait(END_SECONDS)
+        try:
+            zygote.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            zygote.kill()  # it still imports, on a busy machine, and has no children yet
     shutil.rmtree(path.parent)
 
 
