@@ -12,6 +12,10 @@ on, a process works on one such wake-up at a time, so only that one is charged, 
 fewest deaths. Innocent work is done in its turn, and its mark removed. It would have to be the one at work at each of
 five kills, with nothing else to do.
 
+*What lives long.* Some work waits for most of its life: for the end of a run, or for a platform. After
+`PROVEN_SECONDS` it gives the turn to the next, and a death counts little from then on: such work is there at many
+kills, and what ends a process later than that becomes a dead letter all the same, after ten times as many.
+
 *Runs.* A run counts its own attempts in the log (`Run.stalled`). What ends the process before `run.started` is
 recorded is counted here: a death after which the thread has got further is none.
 
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
 import anyio
@@ -44,15 +48,21 @@ TURN_SECONDS = 10.0
 """Time that a wake-up waits for its turn among those before it is given back."""
 YIELD_SECONDS = 0.5
 """Time, for each death, for which a wake-up lets others come first."""
+PROVEN_SECONDS = 2.0
+"""Time after which work that goes on is no longer the one to be suspected."""
+LATE = 0.1
+"""What a death counts after that."""
 CLOSE_SECONDS = 1.0
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What is stored of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate."""
+    """What is stored of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate. `charge`:
+    what the death of the process adds to its deaths; 0 while nobody works on it.
+    """
 
     event: str
-    deaths: int
-    begun: bool
+    deaths: float
+    charge: float = 0.0
     tip: int = 0
 
 
@@ -67,24 +77,29 @@ class Attempts:
         self._suspect = asyncio.Lock()
 
     @asynccontextmanager
-    async def begun(self, wakeup: Wakeup, tip: int = 0) -> AsyncIterator[int]:
+    async def begun(self, wakeup: Wakeup, tip: int = 0) -> AsyncIterator[float]:
         """Yields the deaths so far, and marks the wake-up as begun meanwhile. Raises `Unavailable`, also if another
         wake-up that has ended processes is worked on.
         """
         if not self.redelivered(wakeup):
-            yield 0
+            yield 0.0
             return
         deaths = await self._deaths(wakeup, tip)
-        async with self._alone(deaths) if deaths >= SUSPECT else nullcontext():
-            await self._store(wakeup, Mark(wakeup.hint.id, deaths, begun=True, tip=tip))
+        mark = Mark(wakeup.hint.id, deaths, tip=tip)
+        with ExitStack() as turn:
+            if deaths >= SUSPECT:
+                await self._wait_for_turn(deaths)
+                turn.callback(self._suspect.release)
+            await self._store(wakeup, msgspec.structs.replace(mark, charge=1.0))
+            proving = asyncio.create_task(self._prove(wakeup, msgspec.structs.replace(mark, charge=LATE), turn))
             try:
                 yield deaths
             finally:
+                proving.cancel()
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-                    await self._close(wakeup, Mark(wakeup.hint.id, deaths, begun=False, tip=tip))
+                    await self._close(wakeup, mark)
 
-    @asynccontextmanager
-    async def _alone(self, deaths: int) -> AsyncIterator[None]:
+    async def _wait_for_turn(self, deaths: float) -> None:
         """Waits for the other wake-ups that have ended processes, those with fewer deaths first. Raises `Unavailable`
         after `TURN_SECONDS`.
         """
@@ -94,10 +109,15 @@ class Attempts:
                 await self._suspect.acquire()
         except TimeoutError as error:
             raise Unavailable("waits for other work that has ended its process before") from error
+
+    async def _prove(self, wakeup: Wakeup, mark: Mark, turn: ExitStack) -> None:
+        """Ends the turn of work that goes on for longer, and stores that its deaths count less."""
+        await asyncio.sleep(PROVEN_SECONDS)
+        turn.close()
         try:
-            yield
-        finally:
-            self._suspect.release()
+            await self._store(wakeup, mark)
+        except Unavailable as error:
+            log.warning("the mark of a wake-up is not changed", actor=wakeup.actor, error=str(error))
 
     def redelivered(self, wakeup: Wakeup) -> bool:
         """Tells whether somebody may have begun with the wake-up before."""
@@ -106,9 +126,9 @@ class Attempts:
     async def forget(self, wakeup: Wakeup) -> None:
         """Removes the mark of a wake-up that became a dead letter."""
         if self.redelivered(wakeup):
-            await self._close(wakeup, Mark(wakeup.hint.id, 0, begun=False))
+            await self._close(wakeup, Mark(wakeup.hint.id, 0.0))
 
-    async def _deaths(self, wakeup: Wakeup, tip: int) -> int:
+    async def _deaths(self, wakeup: Wakeup, tip: int) -> float:
         stored = await find(self._bus, "place", {"last_by_subj": self._subject(wakeup)})
         try:
             mark = msgspec.json.decode(stored.data, type=Mark) if stored else None
@@ -116,8 +136,8 @@ class Attempts:
             log.error("the mark of a wake-up cannot be read", actor=wakeup.actor, error=str(error))
             mark = None
         if mark is None or mark.event != wakeup.hint.id or mark.tip != tip:
-            return 0
-        return mark.deaths + mark.begun
+            return 0.0
+        return mark.deaths + mark.charge
 
     async def _close(self, wakeup: Wakeup, mark: Mark) -> None:
         """Removes the mark of what is done, and stores that the other is not being worked on."""

@@ -45,6 +45,8 @@ AT_ONCE = 40
 LEASE_SECONDS = 6.0
 PAUSES, DISTURBANCES = (3.0, 10.0), (0.2, 1.5)
 """Seconds between kills, and between faults of the platform."""
+STILL_SECONDS = 2.0
+"""Time without a wake-up and without an event after which nothing is left to do."""
 RECOVERED = 0.8
 """Part of the kills that come after the account is connected."""
 
@@ -255,8 +257,16 @@ def _waiting(town: Town, fates: Fates, person: int) -> int:
 
 
 async def _idle(running: System) -> None:
+    """Waits until nothing is left to do: no wake-ups are in the queue, and nothing comes into the log, for as long as a
+    busy machine may need to make the one of the other."""
+    last, since = 0, time.monotonic()
+
     async def still() -> bool:
-        return not await subjects(running, "cmd")
+        nonlocal last, since
+        at = await running.log.last()
+        if await subjects(running, "cmd") or at != last:
+            last, since = at, time.monotonic()
+        return time.monotonic() - since > STILL_SECONDS
 
     with suppress(TimeoutError):
         await wait_for(still, 60.0, every=0.5)

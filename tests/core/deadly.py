@@ -27,7 +27,7 @@ class MarkPlaced(Event, frozen=True):
 
 
 class Deadly(Actor[ThreadAnnotated]):
-    """Answers annotations, and dies of those that say so; of others it takes a while, as they say."""
+    """Answers annotations, and dies of those that say so; for others it takes a while, or until there is a file."""
 
     name = "deadly"
 
@@ -36,6 +36,8 @@ class Deadly(Actor[ThreadAnnotated]):
             os._exit(DIED)
         print("begun", flush=True)
         await asyncio.sleep(event.metadata.get("seconds", 0))
+        while not Path(event.metadata.get("until", "/")).exists():  # noqa: ASYNC110  (of another process)
+            await asyncio.sleep(0.05)
         await ctx.append(MarkPlaced())
         print("done", flush=True)
 

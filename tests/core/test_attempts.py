@@ -6,16 +6,18 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.bus.queue import Hint
-from core.bus.streams import counts
+from core.bus.streams import counts, find
 from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
 from core.runtime import letters as dlq
 from core.runtime import system
-from core.runtime.attempts import DEADLY
+from core.runtime.attempts import DEADLY, LATE, SUSPECT, Mark
 from core.runtime.system import System
 from tests.core import deadly
 from tests.support import warm
@@ -142,3 +144,47 @@ async def test_healthy_work_outlives_a_storm_of_kills(single: Nats, prefix: str,
         assert await letters(running) == []
         process.kill()
         await process.waited()
+
+
+async def test_work_that_lives_long_outlives_kills_and_does_not_hold_up_what_was_killed_with_it(
+    single: Nats, prefix: str, tmp_path: Path
+) -> None:
+    """The other one has died once more, so it waits until the one that lives long gives it its turn."""
+    end = tmp_path / "end"
+    async with watching(single, prefix, tmp_path) as running, asyncio.timeout(180):
+        process = await started(single, prefix, tmp_path, "deadly")
+        await append(running.log, thread("ok0"), ThreadAnnotated(metadata={"until": str(end)}))
+        process = await killed_at(1, process, single, prefix, tmp_path)
+        await append(running.log, thread("long"), ThreadAnnotated(metadata={"seconds": 3600}))
+        for _ in range(SUSPECT + 1):
+            process = await killed_at(2, process, single, prefix, tmp_path)
+        end.touch()
+        await answered(running, 1)
+        deaths = 0.0
+        for _ in range(DEADLY + 1):
+            deaths = await eventually(partial(_late, running, deaths))
+            process = await killed_at(0, process, single, prefix, tmp_path)
+        await eventually(partial(_late, running, deaths))
+        assert await letters(running) == []
+        process.kill()
+        await process.waited()
+
+
+async def killed_at(at_work: int, process: warm.Process, single: Nats, prefix: str, home: Path) -> warm.Process:
+    """Kills a process that has begun with so much work. Returns the next one."""
+    while at_work:
+        line = await process.line()
+        assert line, "it has ended"
+        at_work -= line == b"begun\n"
+    process.kill()
+    await process.waited()
+    return await asyncio.to_thread(
+        warm.start, "tests.core.deadly", single.url, prefix, str(home / "deadly.db"), "deadly"
+    )
+
+
+async def _late(running: System, before: float) -> float:
+    """Returns the deaths of a wake-up at work whose next one counts little, if it has died since; 0 for none."""
+    stored = [await find(running.bus, "place", {"last_by_subj": subject}) for subject in await marks(running)]
+    known = [msgspec.json.decode(each.data, type=Mark) for each in stored if each]
+    return max((mark.deaths for mark in known if mark.charge == LATE and mark.deaths > before), default=0.0)

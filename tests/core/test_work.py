@@ -408,7 +408,7 @@ async def test_work_that_ended_fewer_processes_comes_first(queue: WorkQueue, bus
     attempts.alone = True  # so these deliveries may follow those of a process that died
 
     async def work(wakeup: Wakeup) -> None:
-        mark = Mark(wakeup.hint.id, SUSPECT + (wakeup.aggregate == more), begun=False)
+        mark = Mark(wakeup.hint.id, SUSPECT + (wakeup.aggregate == more))
         await bus.store(bus.names.place(f"{wakeup.actor}@{wakeup.seq}"), msgspec.json.encode(mark))
         if wakeup.aggregate == fewer:
             both.set()
