@@ -35,7 +35,7 @@ from core.runtime.letters import letters
 from core.runtime.system import System
 from tests.bench.measure import family
 from tests.chaos.people import APPROVED, Fates, Model, Talk, Tally
-from tests.chaos.towns import TOWNS, Slack, Town
+from tests.chaos.towns import TOWNS, Town
 from tests.e2e.servers import Server, serving
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
@@ -82,8 +82,6 @@ class Reaper:
                     await server.start()
                 case "nats":
                     os.kill(self._nats.pid, signal.SIGKILL)
-            if what != "nats" and isinstance(self._town, Slack):
-                self._town.server.lose_answers()
             self._tally.kills[what] = self._tally.kills.get(what, 0) + 1
 
     def _accounts(self) -> list[int]:

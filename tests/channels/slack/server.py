@@ -214,8 +214,9 @@ class SlackServer:
         self._links: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
         """By the transport of a connection."""
         self._streams: dict[str, float] = {}
-        self._unheard: set[str] = set()
-        """Messages whose update was done, and whose answer was cut."""
+        self._writers: dict[str, Any] = {}
+        """The transports over which messages were written last, unless the answer said nothing of it: a client whose
+        connection was lost may not know what it did, and do that again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()
         """Set at each call and acknowledgement; `until` waits for it."""
@@ -387,10 +388,6 @@ class SlackServer:
 
     # Connections
 
-    def lose_answers(self) -> None:
-        """Notes that the client was killed: it may not know what it did last, and do that again."""
-        self._unheard.update(ts for chat in self.chats.values() for ts in chat.messages)
-
     def drop(self) -> None:
         """Cuts all connections."""
         for socket in self.sockets:
@@ -506,12 +503,11 @@ class SlackServer:
                 raise Refused(fault)
             self._authorise(request, method)
             answer = {"ok": True, **self._do(method, body)}
+            self._writers[str(answer.get("ts"))] = None if fault == "done_html" else request.transport
             self._record(method, body, fault or "ok")
         except Refused as refused:
             answer = refused.body
             self._record(method, body, answer["error"])
-        if fault in ("lose", "done_html"):
-            self._unheard.add(str(body.get("ts")))
         if fault == "lose":
             return self._cut(request, method, body, "")
         if fault == "done_html":
@@ -655,9 +651,9 @@ class SlackServer:
         if len(str(body.get("text") or "")) > 4_000:
             raise Refused("msg_too_long")
         content = self._content(body, 40_000)
-        unheard = message["ts"] in self._unheard
-        self._unheard.discard(message["ts"])
-        if not unheard and all(
+        writer = self._writers.get(message["ts"])
+        heard = writer is not None and not writer.is_closing()
+        if heard and all(
             message.get(key) == content.get(key, message.get(key)) for key in ("text", "blocks", "metadata")
         ):
             self.problems.append("an identical edit")

@@ -153,6 +153,23 @@ async def test_the_local_server_notices_a_call_before_the_end_of_a_pause() -> No
         assert server.problems == ["chat.postMessage was called before Retry-After ended"]
 
 
+async def test_the_local_server_notices_an_edit_that_changes_nothing() -> None:
+    async with SlackServer() as server:
+        async with account(server) as slack:
+            target = await direct(server)
+            message = await slack.post(target, Content("text"), "key")
+            await slack.edit(target, message, Content("other"))
+        async with account(server) as beside:  # a process that need not know of the edit
+            await beside.edit(target, message, Content("other"))
+            server.faults.add("chat.update", "done_html")
+            with pytest.raises(FateUnknown):
+                await beside.edit(target, message, Content("third"))
+            await beside.edit(target, message, Content("third"))
+            assert server.problems == []
+            await beside.edit(target, message, Content("third"))
+            assert server.problems == ["an identical edit"]
+
+
 async def test_drafts_leave_room_for_answers_in_the_limits_of_the_workspace() -> None:
     async with SlackServer(enforce_rates=True) as server, account(server) as slack:
         drafts = []
