@@ -142,6 +142,8 @@ class SlackPlatform:
         self._drafts: WeakSet[SlackDraft] = WeakSet()
         self._streamless: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         """Channels in which native streams were refused."""
+        self._perhaps_closed: FIFOCache[str, None] = FIFOCache(REMEMBERED)
+        """Messages that were streams, if a look has closed them whose answer was lost."""
 
     @property
     def web(self) -> Web:
@@ -353,7 +355,12 @@ class SlackPlatform:
             if not (message.get("metadata") or message.get("subtype") or message.get("files"))
         ]
         for ts in sorted(candidates, reverse=True)[:PROBES]:
-            if ts not in known and await self.stop_stream(target, ts):
+            if ts in known:
+                continue
+            in_doubt, self._perhaps_closed[ts] = ts in self._perhaps_closed, None
+            was_open = await self.stop_stream(target, ts)
+            del self._perhaps_closed[ts]
+            if was_open or in_doubt:
                 return ts
         return None
 

@@ -300,6 +300,22 @@ async def test_a_draft_whose_beginning_was_lost_can_be_looked_up(streams: bool, 
         assert await slack.find(target, "run/draft", now() - LONG_AGO) is None
 
 
+@pytest.mark.parametrize("fault", ["lose", "cut", "html"])
+async def test_a_look_whose_answer_was_lost_is_no_end_of_what_was_looked_for(fault: str) -> None:
+    """A stream is found by closing it, and may be closed when the answer does not arrive."""
+    async with SlackServer() as server, account(server) as slack:
+        target = await thread_in(server)
+        server.faults.add("chat.startStream", "lose")
+        with pytest.raises(FateUnknown):
+            await slack.draft(target, "run/draft").show("one", "")
+        server.faults.add("chat.stopStream", fault)
+        with pytest.raises(FateUnknown):
+            await slack.find(target, "run/draft", now() - LONG_AGO)
+        [message] = server.answers("general")
+        assert await slack.find(target, "run/draft", now() - LONG_AGO) == message.ts
+        assert await slack.find(target, "another/draft", now() - LONG_AGO) is None
+
+
 @pytest.mark.parametrize("scopes", ["all", "without metadata"])
 async def test_the_draft_of_a_process_that_ended_can_be_looked_up(scopes: str) -> None:
     async with SlackServer() as server:
