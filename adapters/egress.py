@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,7 @@ from aiohttp.resolver import DefaultResolver
 from yarl import URL
 
 from core import reasons
-from core.egress import check_url, is_public
+from core.egress import Absent, check_url, is_public
 from core.errors import Invalid, Unavailable
 
 MAX_REDIRECTS = 5
@@ -95,8 +96,8 @@ class Downloads:
         lifted_by: str,
     ) -> None:
         """Gives the body to `write`, chunk by chunk. Each redirect is checked as the URL is. Raises `Invalid` for a URL
-        that may not be connected to, leads to no file or to one beyond the limit of bytes, `Unavailable` if there is no
-        response in time.
+        that may not be connected to, leads to no file (`Absent`) or to one beyond the limit of bytes, `Unavailable` if
+        there is no response in time, or the server takes no more requests for a while.
         """
         where, host = "url", "the server"
 
@@ -133,12 +134,39 @@ async def _body(response: aiohttp.ClientResponse, write: Callable[[bytes], Await
     host, size = response.url.host, 0
     if response.status >= 500:
         raise Unavailable(f"{host} answers HTTP {response.status}")
+    if response.status == 429 or (response.status == 403 and _limits(response.headers)):
+        when = _when(response.headers)
+        raise Unavailable(
+            f"{host} answers HTTP {response.status}: it takes no more requests from here; try again {when}"
+        )
     if not 200 <= response.status < 300:
-        raise Invalid(f"url: {host} answers HTTP {response.status}; is the address right, and may everybody read it?")
+        error = Absent if response.status in (404, 410) else Invalid
+        raise error(f"url: {host} answers HTTP {response.status}; is the address right, and may everybody read it?")
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         if (size := size + len(chunk)) > limit:
             raise Invalid(f"url: the file is larger than {limit >> 20} MiB")
         await write(chunk)
+
+
+def _limits(headers: Mapping[str, str]) -> bool:
+    """Tells whether a refusal is about the number of requests, as GitHub says it."""
+    return "Retry-After" in headers or headers.get("X-RateLimit-Remaining") == "0"
+
+
+def _when(headers: Mapping[str, str]) -> str:
+    """Returns when a server takes requests again."""
+    after, reset = headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", "")
+    if _is_number(after):
+        seconds = int(after)
+    elif _is_number(reset):
+        seconds = max(1, int(reset) - int(time.time()))
+    else:
+        return "later"
+    return f"in {seconds} s" if seconds < 120 else f"in {-(-seconds // 60)} minutes"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12
 
 
 def _reason(error: Exception) -> str:

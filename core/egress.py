@@ -23,6 +23,10 @@ RESOLVE_SECONDS = 300.0
 """Pause between two looks at the addresses by which this server is reached from outside."""
 
 
+class Absent(Invalid):
+    """There is nothing at the URL."""
+
+
 def check_url(url: str, where: str, *, private: bool, lifted_by: str = "webhooks.allow_private") -> None:
     """Raises `Invalid` unless the URL may be posted to: https, a public host, no credentials. `private` allows plain
     http and private addresses, too.

@@ -5,7 +5,7 @@ A version is staged, checked, and stored under its hash; then the log decides. A
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import anyio.to_thread
 from actors.agent.setup.plan import Models
 from actors.skills.check import Rejected, verdict_on
 from core.config.load import ConfigSource
+from core.egress import Absent
 from core.errors import Invalid, NotFound, Refused
 from core.files.folder import Draft
 from core.skills import address as addresses
@@ -64,18 +65,31 @@ class Writer:
         """Installs the skill at an address, off until its user turns it on, and returns its name. Raises `Invalid`,
         `Unavailable`, and `Refused` if it exists already.
         """
-        download, private = addresses.download_of(url), self._config.current().skills.allow_private
         with trees.staged(self._library.home, user) as staging, closing(Draft(staging)) as draft:
-            await downloads.fetch(
-                download.url,
-                lambda chunk: _in_thread(lambda: draft.write(chunk)),
-                limit=archive.MOST_PACKED,
-                seconds=FETCH_SECONDS,
-                private=private,
-                lifted_by="skills.allow_private",
-            )
+            download = await self._fetched(addresses.downloads_of(url), draft, downloads)
             take = partial(addresses.take, folder=download.folder)
             return await self.install(user, staging / draft.name, take, address=addresses.without_query(url))
+
+    async def _fetched(
+        self, candidates: Sequence[addresses.Download], draft: Draft, downloads: Downloads
+    ) -> addresses.Download:
+        """Fetches the first of the candidates that is there. Raises `Absent` as for the first one if none is."""
+        absent = list[Absent]()
+        for download in candidates:
+            try:
+                await downloads.fetch(
+                    download.url,
+                    lambda chunk: _in_thread(lambda: draft.write(chunk)),
+                    limit=archive.MOST_PACKED,
+                    seconds=FETCH_SECONDS,
+                    private=self._config.current().skills.allow_private,
+                    lifted_by="skills.allow_private",
+                )
+            except Absent as error:
+                absent.append(error)
+            else:
+                return download
+        raise absent[0]
 
     async def install(
         self,

@@ -117,6 +117,7 @@ PROMISES: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_skill_is_checked_installed_edited_switched_and_rolled_back"
         ],
         "skills: by address; each user has their own": ["test_a_skill_of_an_address_is_off_until_the_verdict_was_read"],
+        "skills: by an address at GitHub": ["test_a_skill_of_a_folder_at_github"],
         "MCP servers: add, try, tools, masked secrets, why one is left out": [
             "test_a_server_of_tools_is_tried_added_and_says_why_it_fails"
         ],
@@ -142,6 +143,7 @@ PROMISES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "a link to a moment, for colleagues who may see the thread; others get 404": [
             "test_a_link_to_a_moment_is_for_people_who_may_see_the_thread"
         ],
+        "another role, or none, while it is open": ["test_what_somebody_may_do_changes_while_settings_are_open"],
         "what others changed, and what one types": [
             "test_every_section_shows_what_others_changed_when_it_is_looked_at_again",
             "test_what_somebody_types_stays_when_it_is_looked_at_again",

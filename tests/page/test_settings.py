@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import pytest
@@ -18,6 +18,8 @@ from playwright.async_api import Browser, Locator, Route, expect
 from channels.web import assets
 from tests.adapters.web.site import serving as skills_served
 from tests.e2e.servers import serving
+from tests.page import hub
+from tests.page.hub import Hub
 from tests.page.site import SCRIPTS, Site, Tab, tab, violations
 from tests.page.test_skills import archive
 from tests.support.mcp import server as server_of
@@ -40,15 +42,31 @@ OWN_SCRIPTS = {
 NOBODY = {"bot_token": "123456:not-a-token-of-anybody", "base_url": "http://127.0.0.1:9"}
 HEADER = "the-header-that-is-secret-4714"
 SKILL = "---\nname: haiku\ndescription: Writes a haiku about what it is given.\n---\n\nThree lines.\n"
+ODE = SKILL.replace("name: haiku", "name: ode")
 
 SHOWING = ("model-settings", "models", "configuration")
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 
 
 @pytest.fixture(scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
-    """A server with accounts."""
-    path: Path = tmp_path_factory.mktemp("settings")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings")
+
+
+@pytest.fixture(scope="module")
+async def github(path: Path, anyio_backend: str) -> AsyncIterator[Hub]:
+    """Has the branches `main` and `feature/verse` of ada/tools."""
+    files = {
+        f"skills/{name}/SKILL.md": SKILL.replace("name: haiku", f"name: {name}") for name in ("limerick", "sonnet")
+    }
+    branches = {"main": {**files, "README.md": "Tools."}, "feature/verse": {"more/ode/SKILL.md": ODE}}
+    async with hub.serving(path, {"ada/tools": branches}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def site(path: Path, github: Hub, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with accounts, and a GitHub of its own."""
     async with ModelServer({**SCRIPTS, **OWN_SCRIPTS}) as models:
         settings: dict[str, Any] = {
             "auth": {"enabled": True, "registration": True},
@@ -59,6 +77,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             "skill_evolution": {"moderation_model_name": "judge"},
             "mcp": {"servers": {"here": server_of("changing")}},
             "channels": {"telegram": {"enabled": True, **NOBODY}},
+            "actors": ["tests.page.hub:Names"],
             "channel_connections": {"enabled": True, "providers": {"telegram": {"enabled": True}}},
             "memory": {"enabled": True, "debounce_seconds": 300},
             "sandbox": {"environment": {"TOKEN_OF_OTHERS": SECRET}},
@@ -343,6 +362,39 @@ async def test_an_account_is_made_used_disabled_and_given_another_password(root:
     await root.press("Make a member", root.row(ROOT), sure=True)
     await expect(root.row(ROOT).get_by_role("alert")).to_contain_text("last administrator")
     assert await violations(root.tab) == []
+
+
+async def test_what_somebody_may_do_changes_while_settings_are_open(
+    chromium: Browser, site: Site, root: Settings
+) -> None:
+    """They become an administrator, a member again, and are signed out: in the open page, and it says who it is."""
+    email = "mia@example.org"
+    async with tab(chromium, site) as page:
+        url, who = f"{site.server.url}/api/v1/auth/register", {"email": email, "password": PASSWORD}
+        assert (await page.page.context.request.post(url, data=who)).ok
+        await page.open()
+        mia = Settings(page)
+        await mia.go("memory")
+        users = page.page.locator('.settings nav a[href="#/settings/users"]')
+        await expect(page.page.locator(".settings nav li").first).to_be_visible()
+        await expect(users).to_have_count(0)
+        await root.tab.look_again()
+        row = root.row(email)
+        await root.press("Make an administrator", row, sure=True)
+        await expect(row).to_contain_text("Administrator")
+        await page.look_again()
+        await mia.go("users")
+        await root.press("Make a member", row, sure=True)
+        await expect(row).not_to_contain_text("Administrator")
+        await mia.section.get_by_label("Address").fill("noa@example.org")
+        await mia.press("Make the account")
+        await expect(users).to_have_count(0)
+        await expect(page.page.locator(".settings nav [aria-current]")).to_have_attribute("href", "#/settings/memory")
+        await mia.go("looks")
+        await page.page.context.clear_cookies()
+        await page.look_again()
+        await expect(page.page.get_by_role("dialog", name="Sign in")).to_be_visible()
+    await expect(root.row("noa@example.org")).to_have_count(0)
 
 
 async def test_a_key_is_made_for_somebody_works_and_is_revoked(root: Settings, site: Site) -> None:
@@ -630,6 +682,45 @@ async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(root: Set
     assert "Three lines." in ada.prompt()
     await ada.press("Delete", row, sure=True)
     await expect(row).to_have_count(0)
+
+
+@pytest.mark.long
+async def test_a_skill_of_a_folder_at_github(ada: Settings, github: Hub) -> None:
+    """Behind GitHub's redirects, also of a branch with slashes in its name; its limits and refusals name what to do."""
+    await ada.go("skills")
+    form = ada.section.locator("form", has_text="Or its address")
+
+    async def install(address: str, role: Literal["alert", "status"], text: str) -> None:
+        await form.get_by_label("Or its address").fill(f"https://github.com/ada/{address}")
+        await ada.press("Install from the address")
+        await expect(form.get_by_role(role)).to_contain_text(text)
+
+    for address, name in (
+        ("tools/tree/main/skills/sonnet", "sonnet"),
+        ("tools/blob/main/skills/limerick/SKILL.md", "limerick"),
+        ("tools/tree/feature/verse/more/ode", "ode"),
+    ):
+        await install(address, "status", f"The skill {name} is installed, and off until you turn it on.")
+        row = ada.row(f"/{name}")
+        await ada.press("Turn on", row)
+        await expect(row).not_to_have_class("off")
+    assert "codeload.github.com/ada/tools/zip/refs/heads/feature/verse" in github.asked
+    await ada.run("/ode of rain")
+    assert "Three lines." in ada.prompt()
+    for address, problem in (
+        ("secrets/tree/main/x", "github.com answers HTTP 404; is the address right, and may everybody read it?"),
+        ("tools/tree/gone/skills/sonnet", "github.com answers HTTP 404; is the address right, and may everybody"),
+        ("tools/tree/main/skills", "there is no SKILL.md in"),
+    ):
+        await install(address, "alert", problem)
+    for status, headers, problem in (
+        (429, {"Retry-After": "60"}, "HTTP 429: it takes no more requests from here; try again in 60 s"),
+        (403, {"X-RateLimit-Remaining": "0"}, "HTTP 403: it takes no more requests from here; try again later"),
+        (403, {}, "HTTP 403; is the address right, and may everybody read it?"),
+    ):
+        github.limited, github.status = headers, status
+        await install("tools/tree/main/skills/sonnet", "alert", problem)
+    github.limited = None
 
 
 async def test_a_server_of_tools_is_tried_added_and_says_why_it_fails(root: Settings) -> None:

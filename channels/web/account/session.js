@@ -2,7 +2,7 @@
 // else the page begins anew, with nothing of the one before. Without accounts there is nobody to tell apart.
 
 import { signal } from "../vendor/preact.js";
-import { Failure, call, onSignedOut } from "../api/client.js";
+import { Failure, call, onRefused, onSignedOut } from "../api/client.js";
 import { notify } from "../kit/toast.js";
 import { moment, t } from "../words/words.js";
 import { forget, recall, remember } from "../state/stored.js";
@@ -34,6 +34,7 @@ export async function meet() {
     look();
     await new Promise((/** @type {(value: void) => void} */ resolve) => waiting.push(resolve));
   });
+  onRefused(look);
   addEventListener("storage", ({ key, oldValue }) => key === "sika.person" && (oldValue === null ? look() : location.reload()));
   const known = recall("person");
   const met = look();
@@ -41,7 +42,7 @@ export async function meet() {
 }
 
 /** Asks the server who sits here, once for all that want to know. */
-function look() {
+export function look() {
   looking ??= whoIsThere().finally(() => (looking = null));
   return looking;
 }

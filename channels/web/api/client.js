@@ -28,6 +28,14 @@ export function onSignedOut(wait) {
   signedIn = wait;
 }
 
+/** Learns of requests that were refused. @type {(() => unknown) | null} */
+let refused = null;
+
+/** Tells of refused requests: who sits here may not do any more what they could. @param {() => unknown} tell */
+export function onRefused(tell) {
+  refused = tell;
+}
+
 /** Waits for a session if a request failed for want of one. Returns true if it is worth another try. @param {Failure} failure @param {string} path */
 export async function sessionFor(failure, path) {
   if (failure.status !== 401 || !signedIn || path.startsWith("v1/auth/")) return false;
@@ -68,6 +76,7 @@ export async function send(method, path, options = {}) {
   if (response.ok) return response;
   const failure = await failureOf(response);
   if (await sessionFor(failure, path)) return send(method, path, options);
+  if (failure.status === 403 && !path.startsWith("v1/auth/")) refused?.();
   throw failure;
 }
 

@@ -1,9 +1,11 @@
 // A room of sections: the list of them beside the one that the address names, above it on a narrow screen.
 
 import { html, useEffect, useState } from "../vendor/preact.js";
+import { administers, asking, look } from "../account/session.js";
 import { Failure, call } from "../api/client.js";
 import { t, wordsOf } from "../words/words.js";
 import { addSheet } from "./sheet.js";
+import { whenLookedAt } from "./view.js";
 
 const styled = addSheet(new URL("./sections.css", import.meta.url));
 
@@ -15,12 +17,14 @@ const styled = addSheet(new URL("./sections.css", import.meta.url));
 export function Sections({ room, named, sections, path, sheet, none = "" }) {
   const [me, setMe] = useState(/** @type {any} */ (null));
   const [problem, setProblem] = useState("");
+  useEffect(() => whenLookedAt(() => void look()), []);
   useEffect(() => {
     void Promise.all([call("GET", "v1/auth/me"), styled, sheet]).then(([person]) => setMe(person), (error) => {
       if (!(error instanceof Failure)) throw error;
-      setProblem(wordsOf(error));
+      if (error.status === 401) void look();
+      else setProblem(wordsOf(error));
     });
-  }, []);
+  }, [asking.value, administers.value]);
   if (problem) return html`<p class="error center" role="alert">${problem}</p>`;
   if (!me) return html`<p class="quiet center">${t("loading")}</p>`;
   const names = Object.keys(sections).filter((name) => !sections[name]?.admin || me.system_role === "admin");

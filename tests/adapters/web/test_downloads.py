@@ -9,7 +9,7 @@ import pytest
 
 from adapters import egress
 from adapters.egress import Downloads
-from core.egress import check_url
+from core.egress import Absent, check_url
 from core.errors import Invalid, Unavailable
 from tests.adapters.web.site import AsIfPublic, Site, serving, world
 
@@ -107,3 +107,23 @@ async def test_a_site_that_gives_no_file(site: Site, status: int, error: type[Ex
     site.say("/x", status=status)
     with pytest.raises(error, match=rf"public\.test answers HTTP {status}"):
         await fetch(site.at("public.test") + "/x")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "words"),
+    [
+        (429, {}, Unavailable, "HTTP 429: it takes no more requests from here; try again later"),
+        (429, {"Retry_After": "7"}, Unavailable, "try again in 7 s"),
+        (429, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}, Unavailable, "try again later"),
+        (403, {"Retry_After": "600"}, Unavailable, "HTTP 403: .* try again in 10 minutes"),
+        (403, {"X_RateLimit_Remaining": "0", "X_RateLimit_Reset": "1"}, Unavailable, "try again in 1 s"),
+        (403, {"X_RateLimit_Remaining": "9"}, Invalid, "HTTP 403; is the address right, and may everybody read it"),
+        (404, {"X_RateLimit_Remaining": "0"}, Absent, "HTTP 404; is the address right, and may everybody read it"),
+    ],
+)
+async def test_a_refusal_names_what_to_do(
+    site: Site, status: int, headers: dict[str, str], error: type[Exception], words: str
+) -> None:
+    site.say("/limited", status=status, **headers)
+    with pytest.raises(error, match=words):
+        await fetch(site.at("public.test") + "/limited")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import Invalid
-from core.skills.address import Download, download_of, take, without_query
+from core.skills.address import Download, downloads_of, take, without_query
 from tests.support.skills import archive, document
 
 HUB = "https://github.com/ada/tools"
@@ -21,20 +21,30 @@ RAW = "https://raw.githubusercontent.com/ada/tools"
         (HUB, Download(f"{HUB}/archive/HEAD.zip", "")),
         (f"{HUB}.git", Download(f"{HUB}/archive/HEAD.zip", "")),
         (f"{HUB}/tree/v1.2", Download(f"{HUB}/archive/v1.2.zip", "")),
-        (f"{HUB}/tree/main/skills/a%20b/", Download(f"{HUB}/archive/main.zip", "skills/a b")),
         (f"{HUB}/blob/main/x/SKILL.md", Download(f"{RAW}/main/x/SKILL.md")),
         (f"{HUB}/raw/main/x.skill", Download(f"{HUB}/raw/main/x.skill")),
         (f"{HUB}/releases/download/v1/x.skill", Download(f"{HUB}/releases/download/v1/x.skill")),
     ],
 )
 def test_what_is_fetched_for_an_address(url: str, download: Download) -> None:
-    assert download_of(url) == download
+    assert downloads_of(url) == [download]
+
+
+@pytest.mark.parametrize(
+    ("path", "refs"),
+    [
+        ("main/skills/a%20b/", {"main": "skills/a b", "main/skills": "a b", "main/skills/a%20b": ""}),
+        ("a/b/c/d/e/f", {"a": "b/c/d/e/f", "a/b": "c/d/e/f", "a/b/c": "d/e/f", "a/b/c/d": "e/f"}),
+    ],
+)
+def test_a_branch_may_end_at_any_of_the_first_slashes(path: str, refs: dict[str, str]) -> None:
+    assert downloads_of(f"{HUB}/tree/{path}") == [Download(f"{HUB}/archive/{ref}.zip", refs[ref]) for ref in refs]
 
 
 @pytest.mark.parametrize("path", ["", "/ada", "/ada/tools/issues/3", "/ada/tools/blob/main", "/ada/tools/pulls"])
 def test_a_page_that_is_no_file_is_refused_with_what_to_give(path: str) -> None:
     with pytest.raises(Invalid, match="OWNER/REPO/tree/REF/PATH"):
-        download_of(f"https://github.com{path}")
+        downloads_of(f"https://github.com{path}")
 
 
 def test_the_query_of_an_address_is_not_recorded() -> None:
