@@ -98,9 +98,9 @@ class Performer:
         """Returns the answer to a command that changes nothing."""
         match name:
             case "status":
-                return status(await self._runs.current(call), datetime.now(UTC))
+                return status(await self._runs.current(call), datetime.now(UTC), len(_unrouted(call)))
             case "queue":
-                return queue(await self._runs.current(call))
+                return queue(await self._runs.current(call), len(_unrouted(call)))
             case "models":
                 names = [model.display_name or model.name for model in call.config.models]
                 return "\n".join(["Models:", *(f"- {name}" for name in names)]) if names else "There is no model."

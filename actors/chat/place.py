@@ -60,8 +60,9 @@ def forgotten(place: Place) -> list[Event]:
     return [StatePatched(values={"messages": []}, base=base)]
 
 
-def status(place: Place | None, now: datetime) -> str:
-    """Says what the agent does in a conversation: for how long, with which model, and at which step."""
+def status(place: Place | None, now: datetime, untaken: int) -> str:
+    """Says what the agent does in a conversation: for how long, with which model, and at which step. `untaken`: see
+    `queue`."""
     if place is None:
         return "There is no conversation yet."
     state = place.state
@@ -69,7 +70,7 @@ def status(place: Place | None, now: datetime) -> str:
     lines = [f"Conversation `{place.id}`: {words.get(state.status, 'idle')}."]
     if (run := state.active) is not None:
         lines.append(_at_work(state, run, now))
-    if waiting := len(waiting_runs(place)):
+    if waiting := len(waiting_runs(place)) + untaken:
         lines.append(f"Messages in the queue: {waiting}.")
     return "\n".join(lines)
 
@@ -100,11 +101,12 @@ def waiting_runs(place: Place) -> list[Run]:
     return place.state.queued if place.state.active else place.state.queued[1:]  # the first is about to begin
 
 
-def queue(place: Place | None) -> str:
+def queue(place: Place | None, untaken: int) -> str:
+    """Says which messages wait. `untaken`: those that are no runs yet, as more came than are taken at once."""
     queued = waiting_runs(place) if place else []
-    if not queued:
-        return NOTHING_WAITS
-    return "\n".join(["Waiting:", *(f"{number}. {_beginning(run)}" for number, run in enumerate(queued, 1))])
+    lines = [f"{number}. {_beginning(run)}" for number, run in enumerate(queued, 1)]
+    lines += [f"Not taken yet: {untaken}."] if untaken else []
+    return "\n".join(["Waiting:", *lines]) if lines else NOTHING_WAITS
 
 
 def _beginning(run: Run) -> str:

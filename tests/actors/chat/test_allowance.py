@@ -14,7 +14,7 @@ import pytest
 from actors.chat import allowance
 from actors.chat.actor import Chat
 from actors.chat.allowance import AT_ONCE, LATE_SECONDS, SECONDS, Allowance
-from core.chat.facts import ChatReceived, ChatRouted, Target, conversation
+from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Target, conversation
 from core.chat.inbox import Inbox
 from core.chat.state import Chats
 from core.config.load import ConfigSource
@@ -97,6 +97,8 @@ async def test_others_and_commands_overtake_a_flood(tmp_path: Path) -> None:
         for command in ("/status", "/queue"):
             event = await office.hears(command, chat=last)
             assert (await office.outcome(event)).outcome == "command"
+        replies = [plan.text for plan in await office.events(DeliveryPlanned, last)]
+        assert replies[-1] == "Waiting:\nNot taken yet: 1."
         await office.hears("/stop", chat=last)
         assert sorted(await outcomes(office, last)) == ["command", "command", "command", "ignored"], "it was dropped"
 
