@@ -13,7 +13,8 @@ renewal. So the holder's time is over before the other's, also if the holder was
 (where the system has such a clock).
 
 A server knows when its own child is dead, and with it the child's connections: it frees the lease (`free`) by the name
-that it gave to the child. Then the next child does not wait.
+that it gave to the child. Then the next child does not wait. Nor does a process on the same machine as a holder that is
+dead: a server that was killed frees nothing.
 
 Rejected: wake-ups of the work queue as leases, as for runs: their extension is not acknowledged.
 """
@@ -30,20 +31,25 @@ import structlog
 from core.bus.connection import Bus
 from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError
 from core.bus.streams import find
+from core.chat import process
 from core.errors import OwnershipLost, Unavailable
 
 log = structlog.get_logger("sika.accounts")
 
+NEAR_SECONDS = 0.25
+"""Interval at which a process that waits looks whether a holder on its machine is dead."""
 RELEASE_SECONDS = 2.0
 """Timeout of giving the lease back at the end."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The content of the message. `seconds`: the lease; 0 once it was given back."""
+    """The content of the message. `seconds`: the lease; 0 once it was given back. `process`: its identity
+    (`core.chat.process`)."""
 
     name: str
     seconds: float
+    process: str = ""
 
 
 class Lease:
@@ -72,12 +78,14 @@ class Lease:
 
     async def take(self) -> None:
         """Returns when this process holds the lease; waits for as long as another one does."""
-        watched, since = -1, 0.0
+        watched, since, near = -1, 0.0, False
         while True:
             try:
                 stored = await find(self._bus, "place", {"last_by_subj": self._subject})
                 sequence = stored.seq if stored else 0
-                lease = _decoded(stored.data).seconds if stored else 0.0
+                holder = _decoded(stored.data) if stored else Holder("", 0.0)
+                lease = 0.0 if process.is_dead(holder.process) else holder.seconds
+                near = process.is_near(holder.process)
                 if sequence != watched:
                     if watched == -1 and lease:
                         log.info("account is served by another process: standing by", account=self._account)
@@ -86,7 +94,7 @@ class Lease:
                     return
             except Unavailable as error:
                 log.warning("lease not looked at", account=self._account, error=str(error))
-            await anyio.sleep(self.seconds / 3)
+            await anyio.sleep(min(self.seconds / 3, NEAR_SECONDS) if near else self.seconds / 3)
 
     async def keep(self) -> NoReturn:
         """Renews the lease. Raises `OwnershipLost` when it is lost."""
@@ -114,7 +122,8 @@ class Lease:
     async def _store(self, expected: int, *, seconds: float | None = None) -> bool:
         """Replaces the message after which nothing was stored. Returns whether it did; raises `Unavailable`."""
         began = _now()
-        content = msgspec.json.encode(Holder(self._holder, self.seconds if seconds is None else seconds))
+        lease = Holder(self._holder, self.seconds if seconds is None else seconds, process.own())
+        content = msgspec.json.encode(lease)
         try:
             self._sequence = await self._bus.store(
                 self._subject, content, {"Nats-Expected-Last-Subject-Sequence": str(expected)}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import anyio
+import msgspec
 import pytest
 
 from core.bus.connection import Bus
-from core.chat.lease import Lease, free
+from core.chat import process
+from core.chat.lease import NEAR_SECONDS, Holder, Lease, free
 from core.errors import OwnershipLost, Unavailable
 from tests.support.nats import DEADLINE
 
@@ -65,6 +69,33 @@ async def test_a_renewal_whose_answer_was_lost_is_the_holders(bus: Bus) -> None:
         first._sequence = known  # as if that answer had not come
         assert await first._store(known)
     assert first.held
+
+
+async def test_the_lease_of_a_process_that_is_dead_on_this_machine_is_taken_at_once(bus: Bus) -> None:
+    """Also while another one waits for it; one of another machine may live."""
+    waits = await anyio.open_process([sys.executable, "-c", "input()"])
+    lives = process.own().rsplit(" ", 2)[0] + f" {waits.pid} {process._started(waits.pid)}"
+    with anyio.fail_after(DEADLINE):
+        for identity in (lives, "another machine 1 1"):
+            stored = msgspec.json.encode(Holder("first", 60, identity))
+            await bus.store(bus.names.place("-account-slack"), stored, {})
+            with anyio.move_on_after(4 * NEAR_SECONDS) as waiting:
+                await lease(bus, "second", 60).take()
+            assert waiting.cancelled_caught
+        await bus.store(bus.names.place("-account-slack"), msgspec.json.encode(Holder("first", 60, lives)), {})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lease(bus, "second", 60).take)
+            waits.kill()
+            await waits.wait()
+
+
+def test_a_process_is_dead_if_its_number_is_another_ones_now() -> None:
+    space, number, started = process.own().rsplit(" ", 2)
+    assert process.is_near(process.own())
+    assert not process.is_dead(process.own())
+    assert process.is_dead(f"{space} {number} {int(started) - 1}")
+    for other in ("", f"other {number} {started}", f"{space} no number", "1"):
+        assert not process.is_dead(other)
 
 
 async def test_accounts_have_leases_of_their_own(bus: Bus) -> None:
