@@ -156,6 +156,8 @@ class Faults:
 class DiscordServer:
     def __init__(self) -> None:
         self.faults = Faults()
+        self.limits: Mapping[str, tuple[int, float]] = LIMITS
+        """Calls of a method in one channel, in how many seconds."""
         self.problems: list[str] = []
         self.content_intent = True
         self.sessions: dict[str, Session] = {}
@@ -488,7 +490,7 @@ class DiscordServer:
         now, route = time.monotonic(), _bucket(method, path)
         if self._refused_until.get(route, 0.0) > now + 0.05 or self._refused_until.get("", 0.0) > now + 0.05:
             self.problems.append(f"{method} {path} before the end of a pause")
-        recent, (most, span) = self._recent[route], LIMITS.get(method, (1000, 1.0))
+        recent, (most, span) = self._recent[route], self.limits.get(method, (1000, 1.0))
         while recent and recent[0] < now - span:
             recent.popleft()
         if fault in ("rate", "global"):
@@ -502,7 +504,7 @@ class DiscordServer:
 
     def _headers(self, method: str, path: str) -> dict[str, str]:
         route = _bucket(method, path)
-        most, span = LIMITS.get(method, (1000, 1.0))
+        most, span = self.limits.get(method, (1000, 1.0))
         recent = self._recent[route]
         after = max(0.0, span - (time.monotonic() - recent[0])) if recent else span
         return {
