@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, Locator, Route, expect
+from playwright.async_api import Browser, Locator, expect
 
 from channels.web import assets
 from tests.adapters.web.site import serving as skills_served
+from tests.channels.telegram.server import TOKEN, TelegramServer
 from tests.e2e.servers import serving
 from tests.page import hub
 from tests.page.hub import Hub
@@ -39,7 +40,6 @@ OWN_SCRIPTS = {
     "notes": [Turn(tool_calls=(ToolCall("notes_read", {}),)), Turn(text="Read.")],
     "makes": [Turn(text="Then I make it.", tool_calls=(MAKES,)), Turn(text="It is made.")],
 }
-NOBODY = {"bot_token": "123456:not-a-token-of-anybody", "base_url": "http://127.0.0.1:9"}
 HEADER = "the-header-that-is-secret-4714"
 SKILL = "---\nname: haiku\ndescription: Writes a haiku about what it is given.\n---\n\nThree lines.\n"
 ODE = SKILL.replace("name: haiku", "name: ode")
@@ -65,8 +65,14 @@ async def github(path: Path, anyio_backend: str) -> AsyncIterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-async def site(path: Path, github: Hub, anyio_backend: str) -> AsyncIterator[Site]:
-    """A server with accounts, and a GitHub of its own."""
+async def telegram(anyio_backend: str) -> AsyncIterator[TelegramServer]:
+    async with TelegramServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def site(path: Path, github: Hub, telegram: TelegramServer, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with accounts, with a GitHub and a platform of its bot of its own."""
     async with ModelServer({**SCRIPTS, **OWN_SCRIPTS}) as models:
         settings: dict[str, Any] = {
             "auth": {"enabled": True, "registration": True},
@@ -76,7 +82,7 @@ async def site(path: Path, github: Hub, anyio_backend: str) -> AsyncIterator[Sit
             "webhooks": {"allow_private": True},
             "skill_evolution": {"moderation_model_name": "judge"},
             "mcp": {"servers": {"here": server_of("changing")}},
-            "channels": {"telegram": {"enabled": True, **NOBODY}},
+            "channels": {"telegram": {"enabled": True, "bot_token": TOKEN, "base_url": telegram.url}},
             "actors": ["tests.page.hub:Names"],
             "channel_connections": {"enabled": True, "providers": {"telegram": {"enabled": True}}},
             "memory": {"enabled": True, "debounce_seconds": 300},
@@ -818,21 +824,28 @@ async def test_a_link_to_a_moment_is_for_people_who_may_see_the_thread(
         assert (await root.ask("GET", f"threads/{thread}/{path}"))["status"] == 404, path
 
 
-async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(root: Settings, ada: Settings) -> None:
+async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(
+    root: Settings, ada: Settings, telegram: TelegramServer
+) -> None:
+    """Its platform refuses a message, then its token."""
     await root.go("channels")
     row = root.section.locator(".rows > li", has_text="telegram").first
     await root.press("Test", row)
-    await expect(row.locator(".findings .error").first).to_be_visible()
+    await expect(row.locator(".findings > *").first).to_be_visible()
+    await expect(row.locator(".error")).to_have_count(0)
+    telegram.faults.add("sendMessage", "gone", 100, status=400, description=HOSTILE)
+    telegram.person("stranger").says("hello")
 
-    async def failing(route: Route) -> None:
-        answer = await (response := await route.fetch()).json()
-        answer["channels"]["telegram"]["last_failure"] = HOSTILE  # it has no platform that could refuse a message
-        await route.fulfill(response=response, json=answer)
+    async def failed() -> bool:
+        await root.tab.look_again()
+        return await row.get_by_text("Last failure: ").count() > 0
 
-    await root.page.route("**/api/channels/", failing)
-    await root.tab.look_again()
-    await expect(row).to_contain_text(f"Last failure: {HOSTILE}")
-    await root.page.unroute("**/api/channels/")
+    await wait_for(failed)
+    await expect(row.locator("small.error")).to_contain_text(HOSTILE)
+    telegram.faults.clear()
+    telegram.token = "another one"
+    await root.press("Test", row)
+    await expect(row.locator(".findings .error").first).to_contain_text("does not accept the bot token")
     platform = root.section.locator(".rows > li", has_text="Slack").last
     await root.press("Enter credentials", platform)
     await root.press("Save", platform)
