@@ -281,3 +281,9 @@ def test_secrets_among_the_arguments_of_a_program_are_known(arguments: list[str]
     assert [word for word in (OTHER, "quietly-please", "of-mine", "somebody-else") if word not in made.known(said)] == (
         secrets + [word for word in ("quietly-please", "of-mine", "somebody-else") if word not in said]
     )
+
+
+def test_what_is_no_secret_stays_where_secrets_are_replaced() -> None:
+    text = 'GET /x?page=2&token=abcdef-1 {"author": "Ann", "password": "hunter-22"} max=5'
+    replaced = Redactor().replaced(text, lambda secret: f"<{len(secret)}>")
+    assert replaced == 'GET /x?page=2&token=<8> {"author": "Ann", "password": "<9>"} max=5'
