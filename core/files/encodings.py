@@ -46,11 +46,6 @@ class Decoded(NamedTuple):
         """Returns another text in this encoding. Raises `UnicodeEncodeError` for characters that it does not have."""
         return self.mark + text.encode(self.encoding, "surrogateescape" if self.encoding == "utf-8" else "strict")
 
-    @property
-    def is_plain(self) -> bool:
-        """Tells whether it is UTF-8 without a mark."""
-        return self.encoding == "utf-8" and not self.mark
-
 
 def decoded(content: bytes) -> Decoded | None:
     """Returns the text of a file, None for binary data. What has neither a mark nor is UTF-8 is guessed."""

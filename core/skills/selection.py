@@ -26,9 +26,6 @@ KEPT = 256
 """Selections that are kept in memory."""
 MOST_NAMED = 30
 
-Whitelist = frozenset[str] | None
-"""Names. None: all that are enabled."""
-
 
 @dataclass(frozen=True, eq=False)
 class Selection:

@@ -12,7 +12,7 @@ from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.runtime.system import System
 from core.thread.state import ThreadState
-from core.tools import Tool
+from core.tools import Tool, ToolContext, tool
 from tests.support.laws import EXAMPLES
 from tests.support.model_server import Answer, ModelServer, Script, Turn
 from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker
@@ -27,6 +27,12 @@ def cuts(points: Iterable[int], *modes: Mode) -> list[tuple[int, Mode]]:
     if EXAMPLES >= THOROUGH:
         return [(point, mode) for point in points for mode in modes]
     return [(point, modes[point % len(modes)]) for point in points]
+
+
+@tool(effect="idempotent")
+async def ring(ctx: ToolContext, city: str) -> str:
+    """Ring."""
+    return f"rang {city}"
 
 
 class Place:

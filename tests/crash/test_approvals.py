@@ -12,7 +12,7 @@ from core.errors import Refused
 from core.events import ApprovalRequested, ApprovalResolved, Json, Message, Resume, RunRequested
 from core.runtime.system import System
 from core.tools import ToolContext, tool
-from tests.crash.place import Mode, Place, cuts, place, settled
+from tests.crash.place import Mode, Place, cuts, place, ring, settled
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
@@ -35,12 +35,6 @@ CASES += [(last, mode, REJECT) for last, mode in cuts(range(RESUMED, EVENTS - 1)
 async def mail(ctx: ToolContext, to: str) -> str:
     """Mail."""
     return f"mailed {to}"
-
-
-@tool(effect="idempotent")
-async def ring(ctx: ToolContext, city: str) -> str:
-    """Ring."""
-    return f"rang {city}"
 
 
 TOOLS = [mail, ring]

@@ -13,7 +13,7 @@ from core.errors import Refused
 from core.events import Message, Resume, RunRequested
 from core.runtime.system import System
 from core.tools import ToolContext, tool
-from tests.crash.place import Mode, Place, cuts, place, settled
+from tests.crash.place import Mode, Place, cuts, place, ring, settled
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
@@ -30,12 +30,6 @@ FIRST, EVENTS = 2, 17
 async def book(ctx: ToolContext, city: str) -> str:
     """Book."""
     return f"{city} in {interrupt(f'when to {city}?')}"
-
-
-@tool(effect="idempotent")
-async def ring(ctx: ToolContext, city: str) -> str:
-    """Ring."""
-    return f"rang {city}"
 
 
 TOOLS = [book, ring]
