@@ -509,6 +509,24 @@ async def test_everything_is_done_by_keys_and_the_keys_are_named(page: Tab) -> N
     await expect(page.page.get_by_role("button", name="Mode: Ultra")).to_be_focused()
 
 
+async def test_on_a_slow_machine_the_focus_does_not_go_back_to_where_it_was_before_a_dialog(page: Tab) -> None:
+    """Who goes on at once after a dialog stays where they went."""
+    await page.open("plain")
+    devtools = await page.page.context.new_cdp_session(page.page)
+    await devtools.send("Emulation.setCPUThrottlingRate", {"rate": 12})
+    await page.page.locator("main").click(position={"x": 600, "y": 5})
+    await page.page.keyboard.press("?")
+    await expect(page.page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await page.page.keyboard.press("Escape")
+    await expect(page.page.locator("dialog")).to_have_count(0)
+    await page.page.keyboard.press("Control+k")
+    search = page.page.locator("#search")
+    await expect(search).to_be_focused()
+    for _ in range(20):
+        await page.page.evaluate("new Promise(requestAnimationFrame)")
+    await expect(search).to_be_focused(timeout=1)
+
+
 @pytest.mark.long
 async def test_chinese_is_spoken(chromium: Browser, site: Site) -> None:
     async with tab(chromium, site, viewport={"width": 390, "height": 800}) as page:

@@ -11,8 +11,13 @@ export function Dialog({ title, onClose = () => {}, children, kind, firm = false
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => {
     const before = document.activeElement;
-    dialog.current?.showModal();
-    return () => before instanceof HTMLElement && before.isConnected && before.focus();
+    const own = dialog.current;
+    own?.showModal();
+    return () => {
+      const now = document.activeElement;
+      const lost = !now || now === document.body || own?.contains(now); // else somebody has gone on meanwhile
+      if (lost && before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   const outside = (/** @type {MouseEvent} */ event) => !firm && event.target === dialog.current && onClose();
   const closed = () => (firm ? dialog.current?.showModal() : onClose());
