@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -33,6 +34,8 @@ class Stored(msgspec.Struct):
     subject: str
     data: bytes = b""
     hdrs: bytes = b""
+    time: datetime | None = None
+    """When it was stored."""
 
     def header(self, name: str) -> str | None:
         for line in self.hdrs.decode(errors="replace").split("\r\n"):

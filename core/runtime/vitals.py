@@ -12,8 +12,9 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ import structlog
 
 from core.actor import Actor
 from core.bus.connection import Bus
+from core.bus.streams import find
 from core.config.redaction import redactor
 from core.control import sendable
 from core.errors import Unavailable
@@ -96,6 +98,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """Not delivered yet."""
     delivered: int
     """Delivered, and not done yet."""
+    lag_seconds: float | None = None
+    """For how long the first that was not delivered waits; null if none waits."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -254,9 +258,21 @@ async def _backlogs(bus: Bus) -> list[Backlog]:
         page = await bus.api(f"CONSUMER.LIST.{bus.names.stream('cmd')}", {"offset": len(backlogs)})
         if not page["consumers"]:
             break
-        backlogs += [Backlog(each["name"], each["num_pending"], each["num_ack_pending"]) for each in page["consumers"]]
+        for each in page["consumers"]:
+            waiting = each["num_pending"]
+            lag = await _lag(bus, each) if waiting else None
+            backlogs.append(Backlog(each["name"], waiting, each["num_ack_pending"], lag))
         total = page["total"]
     return backlogs
+
+
+async def _lag(bus: Bus, consumer: Mapping[str, Any]) -> float | None:
+    """Returns for how many seconds the first wake-up that a consumer did not deliver waits; None if none does by now."""
+    after = {"seq": consumer["delivered"]["stream_seq"] + 1, "next_by_subj": consumer["config"]["filter_subject"]}
+    first = await find(bus, "cmd", after)
+    if first is None or first.time is None:
+        return None
+    return round(max(0.0, (datetime.now(UTC) - first.time).total_seconds()), 3)
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float | None:

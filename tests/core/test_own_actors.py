@@ -259,14 +259,25 @@ async def test_no_more_at_once_than_its_limit(tmp_path: Path) -> None:
     async with acting(actor, home=tmp_path) as stage:
         await stage.given(*notes(*range(50)))
 
+        async def backlog() -> Backlog:
+            [backlog] = (await overview(stage.system.bus, 0)).backlogs
+            return backlog
+
         async def full() -> bool:
-            return (await overview(stage.system.bus, 0)).backlogs == [Backlog("slow", 48, 2)]
+            return ((one := await backlog()).waiting, one.delivered) == (48, 2)
 
         await eventually(full)
+        lag = (await backlog()).lag_seconds or 0.0
+
+        async def later() -> bool:
+            return ((await backlog()).lag_seconds or 0.0) > lag > 0
+
+        await eventually(later)
         [report] = stage.system.vitals.report().actors
         assert (report.in_flight, report.limit) == (2, 2)
         actor.gate.set()
         await stage.settled()
+        assert await backlog() == Backlog("slow", 0, 0)
     assert actor.done == 50
 
 

@@ -10,6 +10,7 @@ import msgspec
 from channels.cli.common import OK, options_of
 from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
+from core.phrases import counted
 from core.runtime.vitals import ActorReport, Overview, ProcessReport, overview
 
 
@@ -44,7 +45,9 @@ def lines(overview: Overview) -> Iterator[str]:
     for backlog in overview.backlogs:
         if backlog.waiting or backlog.delivered:
             nowhere = "" if backlog.actor.partition("~")[0] in running else "; it runs nowhere"
-            yield f"{backlog.actor}: {backlog.waiting} wake-ups wait, {backlog.delivered} are delivered{nowhere}"
+            lag = "" if backlog.lag_seconds is None else f", the first for {backlog.lag_seconds:g} s"
+            waiting = counted(backlog.waiting, "wake-up")
+            yield f"{backlog.actor}: {waiting} waiting{lag}, {backlog.delivered} delivered{nowhere}"
 
 
 def _load(process: ProcessReport) -> str:

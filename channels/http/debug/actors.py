@@ -17,8 +17,8 @@ ROUTES = Routes(mounts=API)
 async def actors(call: Call) -> Overview:
     """Actors by process: what each consumes, its position in the log, its work, errors and durations.
 
-    Processes have a second to report; those that do not are left out. `backlogs` lists the wake-ups that wait, also
-    those of actors that run nowhere.
+    Processes have a second to report; those that do not are left out. `backlogs` lists the wake-ups that wait,
+    and for how long the first of them does, also those of actors that run nowhere.
     """
     log = call.services.log
     return await overview(log.bus, await log.last())

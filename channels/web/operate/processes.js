@@ -1,4 +1,4 @@
-// The processes with their load, and their actors with queue, lag and durations.
+// The processes with their load, and their actors with durations; and the queue, with the lag of each actor.
 
 import { html } from "../vendor/preact.js";
 import { duration, moment, size, t } from "../words/words.js";
@@ -7,13 +7,13 @@ import { Bar, Table } from "./table.js";
 
 export function Processes() {
   const answer = useLive("actors", 5000);
-  const { processes = [], backlogs = [], position = 0 } = answer.value ?? {};
+  const { processes = [], backlogs = [] } = answer.value ?? {};
   const queued = backlogs.filter((/** @type {any} */ one) => one.waiting || one.delivered);
   return html`<${Shown} of=${answer}>
     <h3>${t("operate.queue")}</h3>
-    <${Table} name=${t("operate.queue")} none=${t("operate.queue.none")} columns=${[{ name: t("operate.actor") }, { name: t("operate.queue.waiting"), number: true }, { name: t("operate.queue.delivered"), number: true }]}
-      rows=${queued.map((/** @type {any} */ one) => ({ key: one.actor, cells: [one.actor, one.waiting, one.delivered] }))} />
-    ${processes.map((/** @type {any} */ process) => html`<${Process} key=${process.process} process=${process} position=${position} />`)}
+    <${Table} name=${t("operate.queue")} none=${t("operate.queue.none")} columns=${[{ name: t("operate.actor") }, { name: t("operate.queue.waiting"), number: true }, { name: t("operate.queue.delivered"), number: true }, { name: t("operate.lag"), number: true }]}
+      rows=${queued.map((/** @type {any} */ one) => ({ key: one.actor, cells: [one.actor, one.waiting, one.delivered, one.lag_seconds === null ? "" : duration(1000 * one.lag_seconds)] }))} />
+    ${processes.map((/** @type {any} */ process) => html`<${Process} key=${process.process} process=${process} />`)}
   <//>`;
 }
 
@@ -21,7 +21,6 @@ const COLUMNS = () => [
   { name: t("operate.actor") },
   { name: t("operate.inFlight"), number: true },
   { name: t("operate.load") },
-  { name: t("operate.lag"), number: true },
   { name: t("operate.handled"), number: true },
   { name: t("operate.failedTries"), number: true },
   { name: "p50", number: true },
@@ -29,8 +28,8 @@ const COLUMNS = () => [
   { name: t("operate.lastError") },
 ];
 
-/** @param {{process: any, position: number}} props */
-function Process({ process, position }) {
+/** @param {{process: any}} props */
+function Process({ process }) {
   const about = [process.host, `pid ${process.pid}`, t("operate.since", { time: moment(process.started_at) })];
   const load = process.memory_bytes === null ? "" : t("operate.process.load", { memory: size(process.memory_bytes), cpu: process.cpu_percent });
   const ms = (/** @type {number|null} */ value) => (value === null ? "" : duration(value));
@@ -43,7 +42,6 @@ function Process({ process, position }) {
         actor.name,
         `${actor.in_flight}/${actor.limit}`,
         html`<${Bar} parts=${[actor.in_flight]} most=${actor.limit} />`,
-        actor.position === null ? "" : Math.max(0, position - actor.position),
         actor.handled,
         actor.failed,
         ms(actor.p50_ms),

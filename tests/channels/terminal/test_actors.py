@@ -24,14 +24,14 @@ LEAD = ActorReport(
 
 def test_processes_actors_and_what_waits() -> None:
     process = ProcessReport("host-7-abc", "host", 7, "2026-11-22T09:00:00.000Z", [LEAD])
-    backlogs = [Backlog("lead", 3, 2), Backlog("title", 0, 0), Backlog("steps~4", 1, 0)]
+    backlogs = [Backlog("lead", 3, 2, 41.5), Backlog("title", 0, 0), Backlog("steps~4", 1, 0)]
     first, _, row, error, *waiting = lines(Overview(100, [process], backlogs))
     assert first == "host-7-abc  pid 7 on host, since 2026-11-22T09:00:00"
     assert row.split() == ["lead", "2/16", "7", "1", "0", "90", "10", "12.5", "run.requested,", "run.cancel_requested"]
     assert error.strip() == "last error 2026-11-22T10:00:00: Invalid: no"
     assert waiting == [
-        "lead: 3 wake-ups wait, 2 are delivered",
-        "steps~4: 1 wake-ups wait, 0 are delivered; it runs nowhere",
+        "lead: 3 wake-ups waiting, the first for 41.5 s, 2 delivered",
+        "steps~4: 1 wake-up waiting, 0 delivered; it runs nowhere",
     ]
 
 
