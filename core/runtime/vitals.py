@@ -267,7 +267,7 @@ async def _backlogs(bus: Bus) -> list[Backlog]:
 
 
 async def _lag(bus: Bus, consumer: Mapping[str, Any]) -> float | None:
-    """Returns for how many seconds the first wake-up that a consumer did not deliver waits; None if none does by now."""
+    """Returns for how many seconds the first wake-up that was not delivered waits; None if none does by now."""
     after = {"seq": consumer["delivered"]["stream_seq"] + 1, "next_by_subj": consumer["config"]["filter_subject"]}
     first = await find(bus, "cmd", after)
     if first is None or first.time is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from core.events import (
 )
 from core.files.workspace import KIND as SCANS
 from core.files.workspace import Entry, WorkspaceForgotten, WorkspaceScanned
+from core.replay import diff
 from core.replay.exports.format import FORMAT, Header, Writer
 from core.replay.moments import files, requests
 from core.replay.queries import moment_of
@@ -57,6 +59,8 @@ async def _moments(name: str, records: Sequence[Record], *, calls: bool) -> dict
     thread = next(record.aggregate for record in records if record.aggregate.kind == "thread")
     own = await source.read(thread)
 
+    states = {record.seq: fold(own[:count]) for count, record in enumerate(own, 1)}
+
     async def at(seq: int) -> ThreadState:
         return fold(record for record in own if record.seq <= seq)
 
@@ -65,7 +69,8 @@ async def _moments(name: str, records: Sequence[Record], *, calls: bool) -> dict
     return {
         "name": name,
         "file": b"".join(_lines(thread, records)).decode(),
-        "states": {record.seq: _state(thread, await at(record.seq)) for record in own},
+        "states": {seq: _state(thread, state) for seq, state in states.items()},
+        "compared": [_compared(states, *pair) for pair in _pairs([*states])],
         "prompts": {end.seq: msgspec.to_builtins(await requests.sent_at(read, read, at, end)) for end in ends},
         "files": {
             record.seq: msgspec.to_builtins(await files.known_at(read, thread, record.seq)) for record in own if calls
@@ -76,6 +81,22 @@ async def _moments(name: str, records: Sequence[Record], *, calls: bool) -> dict
 def _state(thread: Aggregate, state: ThreadState) -> dict[str, Any]:
     moment = msgspec.to_builtins(moment_of(thread.id, state))
     return {part: moment[part] for part in ("seq", "status", "checkpoint", "values", "messages")}
+
+
+def _pairs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields each sequence with the one before it, and with the first."""
+    for before, after in pairwise(seqs):
+        yield before, after
+        yield seqs[0], after
+
+
+def _compared(states: Mapping[int, ThreadState], left: int, right: int) -> dict[str, Any]:
+    """Returns what the server finds different in the states after two events."""
+    moments = [moment_of("t", states[seq], runs=0) for seq in (left, right)]
+    sides = [msgspec.to_builtins({**moment.values, "status": moment.status}) for moment in moments]
+    changes = [{"path": path, "before": before, "after": after} for path, before, after in diff.changes(*sides)]
+    known = [{name: value for name, value in change.items() if value is not msgspec.UNSET} for change in changes]
+    return {"left": left, "right": right, "values": known}
 
 
 def _lines(thread: Aggregate, records: Sequence[Record]) -> Iterator[bytes]:

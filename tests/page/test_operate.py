@@ -291,7 +291,9 @@ async def test_queue_depth_and_lag_by_actor(root: Operator, place: Place) -> Non
 
     async def deep() -> bool:
         waiting, at_work, lag = await backlog(queue)
-        return int(waiting) > 0 and int(waiting) + int(at_work) <= len(eaten) and bool(re.match(r"[\d.]+ (ms|s|min)", lag))
+        return (
+            int(waiting) > 0 and int(waiting) + int(at_work) <= len(eaten) and bool(re.match(r"[\d.]+ (ms|s|min)", lag))
+        )
 
     await wait_for(deep)
     antidote.touch()

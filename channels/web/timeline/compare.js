@@ -6,15 +6,14 @@ import { t } from "../words/words.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
 import { Step, written } from "./steps.js";
 
-/** @param {{thread: string, left: number, right: number}} props sequences of two events */
-export function Compared({ thread, left, right }) {
-  const sides = { left: `@seq:${Math.min(left, right)}`, right: `@seq:${Math.max(left, right)}` };
-  const compared = useLoaded(() => call("GET", `threads/${thread}/log/diff`, { query: sides }), [thread, left, right]);
-  const values = compared.value?.values ?? [];
+/** @param {{log: import("./moment.js").AnyLog, left: number, right: number}} props sequences of two events */
+export function Compared({ log, left, right }) {
+  const compared = useLoaded(() => log.compared(Math.min(left, right), Math.max(left, right)), [log, left, right]);
+  const values = compared.value ?? [];
   return html`<section class="tl-compared" aria-label=${t("timeline.compared")}><h3>${t("timeline.compared")}</h3>
     <${Wait} of=${compared}>
       ${values.length === 0 && html`<p>${t("timeline.same")}</p>`}
-      <ul>${values.map((/** @type {any} */ one) => html`<li key=${one.path}><code>${one.path}</code>
+      <ul>${values.map((one) => html`<li key=${one.path}><code>${one.path}</code>
         ${"before" in one && html`<del><${Text} text=${written(one.before)} /></del>`}${"after" in one && html`<ins><${Text} text=${written(one.after)} /></ins>`}</li>`)}</ul>
     <//></section>`;
 }

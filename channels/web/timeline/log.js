@@ -4,6 +4,7 @@ import { signal } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
 import { breakpointOf } from "./breakpoints.js";
+import { changesOf } from "./changes.js";
 import { Fold, filesAt } from "./fold.js";
 import { Items } from "./items.js";
 import { sentAt } from "./sent.js";
@@ -216,6 +217,28 @@ export class Log {
   files(seq) {
     return call("GET", `${this.path}/files`, { query: { at: `seq:${seq}` } });
   }
+
+  /** True if the states after two events can be compared. */
+  get compares() {
+    return this.own;
+  }
+
+  /** The values of the states after two events that differ. @param {number} left @param {number} right @returns {Promise<import("./changes.js").Change[]>} */
+  async compared(left, right) {
+    return (await call("GET", `${this.path}/diff`, { query: { left: `@seq:${left}`, right: `@seq:${right}` } })).values;
+  }
+
+  /** True if the conversation of a subagent can be looked at. @param {string} id */
+  tellsOf(id) {
+    return this.own && id !== "";
+  }
+
+  /** What a subagent was told, and did. @param {string} id */
+  async subagent(id) {
+    const at = `threads/${this.thread}/subagents/${encodeURIComponent(id)}`;
+    const [about, page] = await Promise.all([call("GET", at), call("GET", `${at}/messages`, { query: { limit: 200 } })]);
+    return { ...about, messages: page.data.map((/** @type {any} */ row) => row.content) };
+  }
 }
 
 /** A log up to the moment at which somebody else shared it. */
@@ -341,6 +364,29 @@ export class FileLog {
   async files(seq) {
     const events = Array.from(this.#events, ([at, event]) => ({ seq: at, event }));
     return filesAt(this.#logs.get(`workspace ${this.thread}`) ?? [], events, seq);
+  }
+
+  compares = true;
+
+  /** @param {number} left @param {number} right */
+  async compared(left, right) {
+    const [before, after] = [left, right].map((seq) => {
+      const { values, status } = this.#foldAt(seq);
+      return structuredClone({ ...values, status }); // the fold goes on in place
+    });
+    return [...changesOf(before, after)];
+  }
+
+  /** @param {string} id */
+  tellsOf(id) {
+    return this.#logs.has(`subagent ${id}`);
+  }
+
+  /** @param {string} id */
+  async subagent(id) {
+    const fold = new Fold();
+    for (const { seq, event } of this.#logs.get(`subagent ${id}`) ?? []) fold.apply(seq, event);
+    return { name: "", status: [...fold.runs.values()].at(-1)?.status ?? "", prompt: "", messages: fold.messages };
   }
 
   /** The conversation up to a sequence: goes on from where it was, or from the beginning. @param {number} seq */

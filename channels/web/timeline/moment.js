@@ -1,6 +1,6 @@
 // A moment: what happened, why, how everything stood then, and what can be done from there.
 
-import { html, useMemo, useState } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 import { person } from "../account/session.js";
 import { Failure, address, call } from "../api/client.js";
 import { Button } from "../kit/button.js";
@@ -30,7 +30,7 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const [tab, setTab] = useState("what");
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
   const prompted = ["model.completed", "model.failed"].includes(item.type);
-  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), "then", ...(log.own && item.subagent ? ["subagent"] : []), ...(log.own ? ["whatif", "do"] : [])];
+  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), "then", ...(log.tellsOf(item.subagent) ? ["subagent"] : []), ...(log.own ? ["whatif", "do"] : [])];
   const shown = tabs.includes(tab) ? tab : "what";
   const Part = { what: What, why: Why, prompt: Asked, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
@@ -94,8 +94,8 @@ function Then({ log, item, marked, onMark, onChoose }) {
   const state = useLoaded(() => log.state(item.seq, all ? undefined : LAST), [item.seq, all]);
   const values = state.value?.values ?? {};
   const { messages = [], title: _, todos, artifacts, ...others } = values;
-  return html`${log.own && html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>`}
-    ${marked > 0 && marked !== item.seq && html`<${Compared} thread=${log.thread} left=${marked} right=${item.seq} />`}
+  return html`${log.compares && html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>`}
+    ${marked > 0 && marked !== item.seq && html`<${Compared} log=${log} left=${marked} right=${item.seq} />`}
     <${Wait} of=${state}>
       <${Lacks} of=${state.value?.missing} onChoose=${onChoose} />
       <p>${t("timeline.status", { status: state.value?.status ?? "" })}</p>
@@ -111,12 +111,9 @@ function Then({ log, item, marked, onMark, onChoose }) {
 
 /** What a subagent was told, and did. @param {{log: AnyLog, item: import("./items.js").Item}} props */
 function Subagent({ log, item }) {
-  const at = `threads/${log.thread}/subagents/${encodeURIComponent(item.subagent)}`;
-  const about = useLoaded(() => call("GET", at), [at]);
-  const page = useLoaded(() => call("GET", `${at}/messages`, { query: { limit: 200 } }), [at]);
-  const messages = useMemo(() => (page.value?.data ?? []).map((/** @type {any} */ row) => row.content), [page.value]);
-  return html`<${Wait} of=${about}><p><b>${String(about.value?.name ?? "")}</b> ${String(about.value?.status ?? "")}</p><${Text} text=${String(about.value?.prompt ?? "")} /><//>
-    <${Wait} of=${page}><${Messages} messages=${messages} /><//>`;
+  const loaded = useLoaded(() => log.subagent(item.subagent), [log, item.subagent]);
+  const { name = "", status = "", prompt = "", messages = [] } = loaded.value ?? {};
+  return html`<${Wait} of=${loaded}><p><b>${String(name)}</b> ${String(status)}</p>${prompt && html`<${Text} text=${String(prompt)} />`}<${Messages} messages=${messages} /><//>`;
 }
 
 /** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */

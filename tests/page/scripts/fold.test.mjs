@@ -19,11 +19,13 @@ const opened = async (text) => {
 };
 /** Both ways: as somebody goes on, and as somebody goes back. */
 const bothWays = (table) => [...Object.entries(table), ...Object.entries(table).reverse()];
+/** @param {{path: string}[]} values */
+const inOrder = (values) => [...values].sort((one, other) => (one.path < other.path ? -1 : 1));
 /** The reasons are in the words of each. */
 const withoutReasons = ({ request: { missing, ...request }, ...sent }) => ({ ...sent, request, missing: Object.keys(missing) });
-const seen = { states: 0, prompts: 0, changes: 0, contents: 0, files: 0 };
+const seen = { states: 0, prompts: 0, changes: 0, contents: 0, files: 0, differences: 0 };
 
-for (const { name, file, states, prompts, files } of logs)
+for (const { name, file, states, compared, prompts, files } of logs)
   test(`${name}: every moment is as the server has it`, async () => {
     const log = await opened(file);
     assert.equal(log.cut, false);
@@ -32,6 +34,10 @@ for (const { name, file, states, prompts, files } of logs)
       assert.deepEqual(own, state, `after ${seq}`);
       if (!name.startsWith("odd")) assert.deepEqual(missing, []);
       seen.states += 1;
+    }
+    for (const { left, right, values } of compared) {
+      assert.deepEqual(inOrder(await log.compared(left, right)), inOrder(values), `${left} and ${right}`);
+      seen.differences += values.length;
     }
     for (const [seq, sent] of bothWays(prompts)) {
       const { missing, ...own } = await log.prompt(Number(seq));
@@ -56,6 +62,17 @@ const story = logs.find(({ name }) => name === "story");
 const lines = story.file.trimEnd().split("\n");
 const changed = (change) => lines.map((line) => JSON.stringify(change(JSON.parse(line)) ?? JSON.parse(line))).join("\n");
 const calls = Object.keys(story.prompts).map(Number);
+
+test("a subagent of a file tells what it was told, and did", async () => {
+  const told = { type: "human", id: "h", content: "Look around" };
+  const found = { type: "ai", id: "a", content: "There it is." };
+  const events = [{ type: "run.requested", input: { messages: [told] } }, { type: "run.started", attempt: 1 }, { type: "model.completed", message: found }, { type: "run.completed" }];
+  const added = events.map((event, index) => JSON.stringify({ line: "event", seq: 20_000 + index, event: { id: `sub${index}`, kind: "subagent", aggregate: "s1", run: "r1", at: "2026-11-28T10:00:00Z", ...event } }));
+  const log = await opened([...lines.slice(0, -1), ...added, lines.at(-1)].join("\n"));
+  assert.deepEqual(["s1", "s2", ""].map((id) => log.tellsOf(id)), [true, false, false]);
+  const { status, messages } = await log.subagent("s1");
+  assert.deepEqual([status, messages], ["success", [told, found]]);
+});
 
 test("a file that is cut off is shown as far as it goes, and says so", async () => {
   const log = await opened(`${lines.slice(0, 5).join("\n")}\n${lines[5].slice(0, 40)}`);
