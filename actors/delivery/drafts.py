@@ -30,7 +30,7 @@ TURN_SECONDS = 0.5
 LONGEST_TURN_SECONDS = 120.0
 """Time after which a draft no longer waits for them: they may be held up for long."""
 WORKING_SECONDS = 4.0
-"""Interval of the sign that somebody is at work: Telegram's lasts 5 s (research im-platforms)."""
+"""Interval of the sign that somebody is at work: Telegram's lasts 5 s."""
 LONGEST_SECONDS = 12 * 3600.0
 """Time for which a run is followed."""
 GRACE_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""The objects of a sandbox in Kubernetes (research sandboxes §5): Pod, Service and NetworkPolicy."""
+"""The objects of a sandbox in Kubernetes: Pod, Service and NetworkPolicy."""
 
 from __future__ import annotations
 

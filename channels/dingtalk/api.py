@@ -1,6 +1,6 @@
 """DingTalk's REST: the token, the calls, and what each refusal means.
 
-The SDK's own calls block, swallow errors and keep a dead token (research im-platforms D1, D4).
+The SDK's own calls block, swallow errors and keep a dead token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.errors import Unavailable
 
 BASE_URL = "https://api.dingtalk.com"
 UPLOAD_URL = "https://oapi.dingtalk.com"
-"""The old host: media are uploaded there only (research im-platforms D5)."""
+"""The old host: media are uploaded there only."""
 CALL_SECONDS = 15.0
 CONNECT_SECONDS = 8.0
 TRANSFER_SECONDS = 300.0

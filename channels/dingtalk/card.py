@@ -1,7 +1,7 @@
 """Answers that grow in an AI card, and cards with buttons.
 
-A card is created and delivered with an id of ours, and its text is replaced with a key: both may be sent again
-(research im-platforms §2.4, §2.5). So an answer whose card exists is delivered once, also after a crash.
+A card is created and delivered with an id of ours, and its text is replaced with a key: both may be sent again.
+So an answer whose card exists is delivered once, also after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.chat.port import ChatGone, Content, RateLimited, Rejected, unfinished
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
-"""Seconds for which answers go without cards after repeated refusals (research im-platforms §2.4)."""
+"""Seconds for which answers go without cards after repeated refusals."""
 SHORT_COOL_DOWN_SECONDS = 60.0
 """The same for one chat in which calls got no answer."""
 FAILURES = 3

@@ -17,7 +17,7 @@ REMEMBERED = 1000
 SETTLE_SECONDS = 5.0
 NAME = "🤔Thinking"
 EMOTION = {"emotionId": "2659900", "emotionName": NAME, "text": NAME, "backgroundId": "im_bg_1"}
-"""The platform's own text emotion, as its connectors send it (research im-platforms §2.4)."""
+"""The platform's own text emotion, as its connectors send it."""
 
 
 class Sign:

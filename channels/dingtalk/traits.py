@@ -11,7 +11,7 @@ TRAITS = Traits(
         Credential("client_id", "Client ID (AppKey)", secret=False),
         Credential("client_secret", "Client Secret (AppSecret)"),
     ),
-    # Cards: 300 ms between updates (research im-platforms §2.4). 20 messages a minute in a group, and 20 calls a second
+    # Cards: 300 ms between updates. 20 messages a minute in a group, and 20 calls a second
     # of an app to an API, of which five are left to the working sign.
     pace=Pace(edit_seconds=0.5, group_edit_seconds=1.0, send_seconds=0.5, group_per_minute=20, per_second=15),
     answers_can_be_found=False,

@@ -70,7 +70,7 @@ PING_SECONDS = 15.0
 SILENCE = 3
 """A connection without a frame for this many pings is dead: an answer to each is due."""
 CUSTODY_SECONDS = 2.5
-"""The platform waits about 3 s for an acknowledgement (research im-platforms §2.3), then it delivers again."""
+"""The platform waits about 3 s for an acknowledgement, then it delivers again."""
 HANDLED_AT_ONCE = 64
 CLOSE_SECONDS = 2.0
 

@@ -14,8 +14,8 @@ TRAITS = Traits(
     title="Feishu / Lark",
     credentials=(Credential("app_id", "App ID", secret=False), Credential("app_secret", "App Secret")),
     # Per message: 5 patches, 10 calls of CardKit (an update is up to two). Per chat: 5 messages, shared by all bots of
-    # it. Per app and method: 50 calls, and 1000 a minute, which is less. (research im-platforms §2.3; the platform's
-    # pages of these methods.)
+    # it. Per app and method: 50 calls, and 1000 a minute, which is less (the platform's
+    # pages of these methods).
     pace=Pace(edit_seconds=0.4, group_edit_seconds=0.4, send_seconds=0.25, group_per_minute=240, per_second=15),
     answers_can_be_found=True,
     largest_file=30 << 20,

@@ -1,6 +1,6 @@
 """Markdown for Feishu and Lark: the elements of a card (JSON 2.0), and where to split.
 
-A card has at most 30 KB and 200 elements; with more than 3 tables it was refused (230099, research im-platforms §2.3).
+A card has at most 30 KB and 200 elements; with more than 3 tables it was refused (error 230099).
 What is no markup is written as entities (`&#42;`), which the documentation of the `markdown` element asks for.
 """
 

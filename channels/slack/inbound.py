@@ -1,7 +1,7 @@
 """Translation of what Slack delivers into messages: envelopes of Socket Mode to `ChatReceived`. Pure.
 
 A message in a channel that mentions the bot arrives twice, as `message` and as `app_mention`, with the same `ts` and in
-any order: both become the same message, so the inbox keeps one (research im-platforms §2.1).
+any order: both become the same message, so the inbox keeps one.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ im-platforms §2.1); escapes make five characters of one."""
 GROWING = 6000
 """Characters of an answer that still grows."""
 MOST = 12_000
-"""Characters of a `markdown` block, with escapes (research im-platforms §2.1)."""
+"""Characters of a `markdown` block, with escapes."""
 IN_THREAD = 2000
 """Characters from which on rendering would hold up other conversations."""
 SECTION = 3000

@@ -54,7 +54,7 @@ PAGE = 200
 """Messages that `find` looks through: at most `PAGES * PAGE`."""
 LOOK_UP_SECONDS = 0.8
 """Most time to ask for names, or for the beginning of a thread, which makes three in a row: Slack waits 3 s for an
-acknowledgement (research im-platforms §2.1)."""
+acknowledgement."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000

@@ -1,7 +1,7 @@
 """The Socket Mode connection of an account, and custody of what arrives through it.
 
 A listener (`Listener.run`) keeps one connection at a time: it asks for credentials first, since the SDK's `connect`
-retries for ever even with dead ones (research im-platforms S3). An envelope is acknowledged when its message is in
+retries for ever even with dead ones. An envelope is acknowledged when its message is in
 custody. One that finds its lane full is not, so Slack repeats it.
 """
 

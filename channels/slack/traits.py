@@ -11,7 +11,7 @@ TRAITS = Traits(
         Credential("bot_token", "Bot token (xoxb-…)"),
         Credential("app_token", "App-level token with connections:write (xapp-…)"),
     ),
-    # research im-platforms §2.1: a message per second and channel; `chat.update` is tier 3, `chat.appendStream` tier 4.
+    # Slack's rate limits: a message per second and channel; `chat.update` is tier 3, `chat.appendStream` tier 4.
     pace=Pace(edit_seconds=1.5, group_edit_seconds=1.5, send_seconds=1.0, group_per_minute=60, per_second=10),
     answers_can_be_found=True,
     largest_file=1 << 30,

@@ -1,6 +1,6 @@
 """Calls of Slack's Web API, and what is certain after each.
 
-No call is repeated here: a post whose answer was lost may be there (research im-platforms S1). A call that was refused
+No call is repeated here: a post whose answer was lost may be there. A call that was refused
 had no effect; one that left without an answer may have had one. Errors name the method and Slack's error code, never a
 request or an address.
 """
@@ -150,7 +150,7 @@ class Web:
 
     async def load_bytes(self, url: str, into: Path, limit: int, html: bool) -> None:
         """Writes a file of Slack into a file. `html`: a page is what it should be. Raises `Rejected` if it is over
-        `limit` bytes, or the page at which people sign in (research im-platforms §2.1)."""
+        `limit` bytes, or the page at which people sign in."""
         bearer = {"Authorization": f"Bearer {self._bot_token}"}
         with certainty("files download", effect=False):
             async with self.session.get(url, headers=bearer, **self._way) as response:

@@ -1,4 +1,4 @@
-"""Telegram, for who must not import its SDK. Limits: Bot API, research im-platforms §2.2."""
+"""Telegram, for who must not import its SDK. Limits: those of the Bot API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in of the all-in-one image's HTTP API (research sandboxes §6), which does wrong what the image does.
+"""A stand-in of the all-in-one image's HTTP API, which does wrong what the image does.
 
 As a process it is the container: `python -m tests.support.aio_image --address FILE` in bubblewrap, with a process
 namespace and an `/mnt` of its own (`image`). It does wrong: a persistent shell per session, in which two commands at

@@ -24,7 +24,7 @@ IMAGE, GNU_IMAGE, PYTHON_IMAGE = "sika-test-busybox", "sika-test-gnu", "sika-tes
 REMOTE_IMAGE = "sika-test-remote"
 """With the tools by which files are copied."""
 ATTEMPTS = 4
-"""An engine that follows a killed one fails at first (research sandboxes §4)."""
+"""An engine that follows a killed one fails at first."""
 START_SECONDS = 120.0
 _GNU = (
     *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),

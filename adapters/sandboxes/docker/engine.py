@@ -1,6 +1,6 @@
 """The Docker engine: its API in threads, with a deadline for each call and one error for each way of healing.
 
-The package `docker` blocks, and its own timeout does not bound a stream that is silent (research sandboxes §4). So each
+The package `docker` blocks, and its own timeout does not bound a stream that is silent. So each
 call runs in a thread that is left behind at the deadline, and a stream is read and written without it.
 """
 
@@ -27,9 +27,9 @@ from core.errors import Unavailable
 from core.ports.sandbox import MachineLost
 
 CALL_SECONDS = 30.0
-"""Deadline of one call. Creating and starting a container takes 0.2 s (research sandboxes §4)."""
+"""Deadline of one call. Creating and starting a container takes 0.2 s."""
 REMOVAL_PAUSE = 0.05
-"""Seconds between two looks at a container that somebody else removes, which takes 45 ms (research sandboxes §4)."""
+"""Seconds between two looks at a container that somebody else removes, which takes 45 ms."""
 THREADS = 8
 """Calls at once; the engine serialises much of its work."""
 PROGRAMS = 64

@@ -1,7 +1,7 @@
 """A proxy before the engine's socket, for a server that runs in a container: `python -m …docker.socketproxy`.
 
 Whoever may create containers freely is root on the engine's machine, and a proxy that looks at paths only does not
-change that (research sandboxes §4). This one reads the bodies. Guarantees: a request reaches the engine if it is one
+change that. This one reads the bodies. Guarantees: a request reaches the engine if it is one
 that the provider `docker` sends, and is forwarded as it was understood: path, query and body are written anew. A
 container is created with the confinement of the provider only, of one image, and with mounts of the data directory
 only. Other requests name a container that was created here. What is refused is logged and answered with the reason.

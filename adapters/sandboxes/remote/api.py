@@ -1,4 +1,4 @@
-"""The HTTP API of the all-in-one image (research sandboxes §6): five of its endpoints are enough.
+"""The HTTP API of the all-in-one image: five of its endpoints are enough.
 
 A request is never repeated here, as it may have taken effect. Callers repeat what is safe to repeat.
 """

@@ -22,7 +22,7 @@ from core.thread.state import ThreadState
 KEPT_STATES = 64
 """Limit of folded states that are kept, so that each moment is near one."""
 KEPT_EVERY = 1000
-"""Events between them, in logs that are not longer than both allow (research debugging §5)."""
+"""Events between them, in logs that are not longer than both allow."""
 CONDITIONS = ("type", "tool", "run", "model")
 
 

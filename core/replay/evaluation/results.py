@@ -18,7 +18,7 @@ from core.replay.whatif.results import wilson
 
 REPLAYED = "replay/replay"
 DRAWS = 10_000
-"""Draws of the bootstrap (research debugging §3)."""
+"""Draws of the bootstrap."""
 FEWEST_THREADS = 6
 """Below this number of threads even equal signs of all differences are no evidence: 2 · 0.5⁵ > 0.05."""
 Comparison = Literal["", "better", "worse", "cannot tell"]

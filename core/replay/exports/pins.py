@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from core.log.reader import Hold, Read
 
 MOST_BYTES = 256 * 1024
-"""Limit of a pin, unless a bigger one is wanted (research debugging §4): it lies in a repository for ever."""
+"""Limit of a pin, unless a bigger one is wanted: it lies in a repository for ever."""
 _EVENT_KEYS = frozenset(
     ("id", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "call_id", "duration_ms", "request")
 )

@@ -1,4 +1,4 @@
-"""What goes wrong with the all-in-one image (research sandboxes §6, §8), and the copies of a thread's files."""
+"""What goes wrong with the all-in-one image, and the copies of a thread's files."""
 
 from __future__ import annotations
 

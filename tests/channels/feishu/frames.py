@@ -1,4 +1,4 @@
-"""Frames of Feishu's long connection: protocol buffers by hand (research im-platforms §2.3), as the server's own check
+"""Frames of Feishu's long connection: protocol buffers by hand, as the server's own check
 of what the SDK writes."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Feishu on loopback: the long connection, REST, CardKit, and the people on the other side, written from the platform's
-public documentation and research im-platforms §2.3. It refuses what the platform refuses, with the platform's codes,
+public documentation. It refuses what the platform refuses, with the platform's codes,
 records every call, and makes the mistakes that `Faults` names.
 
     async with FeishuServer() as server:

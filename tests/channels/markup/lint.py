@@ -1,4 +1,4 @@
-"""What platforms refuse or misread, written from their documentation (research im-platforms §2). Returns complaints."""
+"""What platforms refuse or misread, written from their documentation. Returns complaints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown of all kinds for the tests of rendering: strategies, and the document of research im-platforms §5."""
+"""Markdown of all kinds for the tests of rendering: strategies, and a document with every element."""
 
 from __future__ import annotations
 

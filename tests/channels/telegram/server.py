@@ -1,4 +1,4 @@
-"""A local server of the Bot API, from its public documentation and research im-platforms §2.2.
+"""A local server of the Bot API, from its public documentation.
 
     async with TelegramServer() as server:
         ann = server.person("ann")
