@@ -101,7 +101,7 @@ class Downloads:
         """
         where, host = "url", "the server"
 
-        def checked(url: str) -> URL:
+        def permitted(url: str) -> URL:
             nonlocal where, host
             check_url(url, where, private=private, lifted_by=lifted_by)
             host = URL(url).host or host
@@ -109,7 +109,7 @@ class Downloads:
             return URL(url)
 
         def redirected(url: URL, location: str) -> URL:
-            return checked(str(url.join(URL(location))))
+            return permitted(str(url.join(URL(location))))
 
         connector = aiohttp.TCPConnector(resolver=None if private else PublicResolver())
         headers = {"User-Agent": "Sika", "Accept-Encoding": "identity"}
@@ -117,7 +117,7 @@ class Downloads:
             async with (
                 asyncio.timeout(seconds),
                 aiohttp.ClientSession(connector=connector, auto_decompress=False, headers=headers) as session,
-                following(session, checked(url), redirected) as response,
+                following(session, permitted(url), redirected) as response,
             ):
                 if response is None:
                     raise Invalid(f"url: more than {MAX_REDIRECTS} redirects")

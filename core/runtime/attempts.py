@@ -51,12 +51,12 @@ YIELD_SECONDS = 0.5
 PROVEN_SECONDS = 2.0
 """Time after which work that goes on is no longer the one to be suspected."""
 LATE = 0.1
-"""What a death counts after that."""
+"""Weight of a death after that."""
 CLOSE_SECONDS = 1.0
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What is stored of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate. `charge`:
+    """The stored part of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate. `charge`:
     what the death of the process adds to its deaths; 0 while nobody works on it.
     """
 

@@ -1,9 +1,8 @@
 // The values that differ in two states, as the server finds them (`core/replay/diff.py`).
 
-/** @typedef {{path: string, before?: any, after?: any}} Change a value that differs; without the side on which it is not */
+import { isObject } from "./phrases.js";
 
-/** @param {any} value @returns {value is Record<string, any>} */
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+/** @typedef {{path: string, before?: any, after?: any}} Change a value that differs; without the side on which it is not */
 
 /** Items of lists with an `id` are compared by it. @param {any} before @param {any} after @param {string} [path] @returns {Generator<Change>} */
 export function* changesOf(before, after, path = "") {

@@ -2,6 +2,7 @@
 // which has no server. Only what the page shows of a moment.
 
 import { PHRASES } from "./catalogue.js";
+import { isObject } from "./phrases.js";
 
 /** The statuses in which runs end. @type {Record<string, string>} */
 const ENDS = { "run.completed": "success", "run.paused": "success", "run.failed": "error", "run.cancelled": "interrupted", "run.rolled_back": "rolled_back" };
@@ -20,8 +21,6 @@ const REMOVE_ALL = "__remove_all__";
 
 /** @param {any} value @returns {any[]} */
 const listOf = (value) => (Array.isArray(value) ? value : []);
-/** @param {any} value */
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 /** @param {any} message */
 const idOf = (message) => String(message.id ?? "None");
 

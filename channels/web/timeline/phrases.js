@@ -109,7 +109,7 @@ function get(value, name) {
 // ── fields as text ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** @param {any} value */
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** @param {any} value @returns {any[]} */
 const objects = (value) => (Array.isArray(value) ? value.filter(isObject) : []);
