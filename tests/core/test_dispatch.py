@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Never, assert_type
@@ -869,6 +869,38 @@ async def test_what_a_run_waits_for_is_no_attempt_of_its(
         suspended = [r.event for r in await read(running.log, thread(name)) if isinstance(r.event, RunSuspended)]
     assert state.runs["r"].status == "success"
     assert suspended[0] == RunSuspended(reason="the views are being made")
+
+
+@asynccontextmanager
+async def full(log: EventLog) -> AsyncIterator[None]:
+    """The log stores nothing more for as long as the block lasts."""
+    stream = log.bus.names.stream("log")
+    config = (await log.bus.api(f"STREAM.INFO.{stream}"))["config"]
+    await log.bus.api(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": 1, "discard": "new"})
+    try:
+        yield
+    finally:
+        await log.bus.api(f"STREAM.UPDATE.{stream}", config)
+
+
+async def test_a_run_whose_fact_was_not_stored_is_taken_up_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    """It was not stopped by anybody, so it is not cancelled; as nothing can be stored, it is not suspended either."""
+
+    class Recording(Worker):
+        name = "lead"
+
+        async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+            await super().perform(run, prepared)
+            async with full(running.log) if len(self.performed) == 1 else nullcontext():
+                await run.append(ModelCompleted(message=ai("done", "a")))
+
+    worker, name = Recording(), fresh().id
+    async with process(endpoint, tmp_path, worker) as running:
+        await asked(running, name)
+        state = await ended(running, name, "r")
+        types = [record.type for record in await read(running.log, thread(name))]
+    assert (state.runs["r"].status, len(worker.performed)) == ("success", 2)
+    assert types[2:] == ["run.started", "run.started", "model.completed", "run.completed"]
 
 
 @pytest.mark.parametrize(
