@@ -84,9 +84,9 @@ class Documents(Actor[FileUploaded]):
         outcome = await self._documents.convert(user, thread_id, name, before, progress)
         now = await self._recorded(thread_id, name, outcome, cause, new=upload is None)
         text = outcome.text if isinstance(outcome, Converted) else None
-        kept = now.text.name if now and now.text else None
+        current = now.text.name if now and now.text else None
         for unused in {text, before}:
-            if unused and unused.name != kept:
+            if unused and unused.name != current:
                 await self._documents.discard(user, thread_id, unused)  # superseded by a later or parallel conversion
         if now is None:
             raise NotFound(f"{name}: not found")

@@ -93,8 +93,8 @@ class Call:
             run = state.runs.get(self.run)
             return decide(run, run.subagents.get(self.subagent)) if run else []
 
-        kept = self.callers.kept(self.caller)
-        run = kept.runs.get(self.run) if kept else None
+        cached = self.callers.cached(self.caller)
+        run = cached.runs.get(self.run) if cached else None
         intent = run.intents.get(self.id) if run else None
         await self.callers.decide(self.caller, decision, actor=ACTOR, run=self.run, cause=intent.id if intent else None)
 

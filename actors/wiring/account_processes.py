@@ -190,11 +190,11 @@ def _environment() -> Mapping[str, str]:
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
     """Yields the lines of a stream; long ones are cut."""
-    held = b""
+    rest = b""
     while chunk := await stream.read(1 << 16):
-        *lines, held = (held + chunk).split(b"\n")
+        *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line[:LINE_BYTES].decode(errors="replace").rstrip()
-        held = held[:LINE_BYTES]
-    if held:
-        yield held.decode(errors="replace")
+        rest = rest[:LINE_BYTES]
+    if rest:
+        yield rest.decode(errors="replace")

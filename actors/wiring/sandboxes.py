@@ -109,14 +109,14 @@ async def _probed(home: Path, provider: Probes) -> Probe | None:
         with anyio.fail_after(PROBE_SECONDS):
             name = f"{type(provider).__name__} {await provider.edition()} {SCRIPT}"
             key = hashlib.sha256(name.encode()).hexdigest()[:16]
-            kept = (await to_thread.run_sync(toolkit.beside) or home / "sandbox") / f"environment-{key}.json"
+            file = (await to_thread.run_sync(toolkit.beside) or home / "sandbox") / f"environment-{key}.json"
             with suppress(OSError, msgspec.MsgspecError):
-                return msgspec.json.decode(await to_thread.run_sync(kept.read_bytes), type=Probe)
+                return msgspec.json.decode(await to_thread.run_sync(file.read_bytes), type=Probe)
             probe = parsed(await provider.probe(SCRIPT))
     except (TimeoutError, Unavailable) as error:
         log.warning("agents are not told what programs there are", error=repr(error))
         return None
-    await to_thread.run_sync(_write, kept, msgspec.json.encode(probe))
+    await to_thread.run_sync(_write, file, msgspec.json.encode(probe))
     return probe
 
 

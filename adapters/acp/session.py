@@ -76,7 +76,7 @@ class Session:
         self._unshown: list[str] = []
         self._news = asyncio.Event()
         self._pending: dict[str, tuple[Permission, asyncio.Future[bool]]] = {}
-        self._asked = 0
+        self._permissions = 0
         self._cancelled = False
         self._deadline: asyncio.Timeout | None = None
         self._left = settings.timeout_seconds
@@ -241,7 +241,7 @@ class Session:
             return _cancelled()
         if self._settings.auto_approve_permissions:
             return first_permitted(options, GRANTS)
-        if not self._asks or self._asked >= MOST_PERMISSIONS:
+        if not self._asks or self._permissions >= MOST_PERMISSIONS:
             return first_permitted(options, REFUSALS)
         granted = await self._person(tool_call)
         if self._cancelled or granted is None:
@@ -250,10 +250,10 @@ class Session:
 
     async def _person(self, tool_call: ToolCallUpdate) -> bool | None:
         """Returns a person's decision, None if the work was cancelled meanwhile. Later than its deadline: rejected."""
-        self._asked += 1
+        self._permissions += 1
         permission = Permission(
-            id=str(self._asked),
-            step=shown_step(self._name, self._asked, tool_call),
+            id=str(self._permissions),
+            step=shown_step(self._name, self._permissions, tool_call),
             text=f"The agent {self._name} asks for permission: {_cut(tool_call.title or 'a step', 300)}",
         )
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -51,13 +51,14 @@ class Job:
         """Yields the wanted parts with their numbers. Raises `Rejected` with what there is if none is wanted."""
         numbers = range(1, len(parts) + 1)
         if self._sheet:
-            wanted = [number for number in numbers if names and names[number - 1].casefold() == self._sheet.casefold()]
+            sheet = self._sheet.casefold()
+            selected = [number for number in numbers if names and names[number - 1].casefold() == sheet]
         else:
-            wanted = [number for number in numbers if _within(number, self._pages)]
-        if not wanted and (self._sheet or self._pages):
+            selected = [number for number in numbers if _within(number, self._pages)]
+        if not selected and (self._sheet or self._pages):
             sheets = f" ({', '.join(names)})" if names else ""
             raise Rejected(f"has {len(parts)} {noun}{sheets}, and not {self._sheet or self._pages}")
-        yield from ((number, parts[number - 1]) for number in wanted)
+        yield from ((number, parts[number - 1]) for number in selected)
 
     def whole(self) -> None:
         """Raises `Rejected` if a part is wanted of a document that has none."""

@@ -62,7 +62,7 @@ current: ContextVar[Call] = ContextVar("current")
 class Session(ClientSession):
     """A session that tells the server of cancelled requests, reports progress, and passes on what the server asks."""
 
-    asked: Callable[[str, Any], Awaitable[Any]]
+    ask: Callable[[str, Any], Awaitable[Any]]
 
     async def send_request(self, request: Any, *arguments: Any, **named: Any) -> Any:
         number = self._request_id
@@ -99,7 +99,7 @@ class Session(ClientSession):
         with responder:
             request = responder.request.root
             kind = "elicit" if isinstance(request, protocol.ElicitRequest) else "sample"
-            response = await self.asked(kind, request.params.model_dump(by_alias=True, mode="json", exclude_none=True))
+            response = await self.ask(kind, request.params.model_dump(by_alias=True, mode="json", exclude_none=True))
             await responder.respond(response)
 
     async def _validate_tool_result(self, name: str, result: Any) -> None:
@@ -120,7 +120,7 @@ class Executor:
         self._broken: asyncio.TimerHandle | None = None
         self._interceptors: list[Any] = [_keep]
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._questions: dict[int, asyncio.Future[Any]] = {}
         """Requests of the server that wait for their answers."""
         self._answers = 0
         self.session: Session
@@ -140,7 +140,7 @@ class Executor:
                     callbacks[name] = _declared
             client = protocol.Implementation(name="sika", version="0.1.0")
             async with Session(streams[0], streams[1], client_info=client, **callbacks) as self.session:
-                self.session.asked = self._ask
+                self.session.ask = self._ask
                 async with asyncio.timeout(self._setup.start_seconds):
                     self._about = await self.session.initialize()
                 self._send(Reply(kind="ready"))
@@ -180,10 +180,10 @@ class Executor:
         """Returns the answer to a request of the server: a result of the protocol, or an error."""
         if kind not in self._setup.asks:
             return protocol.ErrorData(code=protocol.METHOD_NOT_FOUND, message=f"{kind}: is not supported")
-        if len(self._asked) >= MOST_ASKED or len(_encode(params)) > ASK_BYTES:
+        if len(self._questions) >= MOST_ASKED or len(_encode(params)) > ASK_BYTES:
             return protocol.ErrorData(code=protocol.INVALID_REQUEST, message="too many or too large requests")
         ask = Ask(number=next(self._numbers), kind=kind, params=params)
-        future = self._asked[ask.number] = asyncio.get_running_loop().create_future()
+        future = self._questions[ask.number] = asyncio.get_running_loop().create_future()
         self._send(Reply(kind="asks", ask=ask))
         try:
             answer = await future
@@ -191,7 +191,7 @@ class Executor:
             self._send(Reply(kind="withdrawn", ask=Ask(number=ask.number, kind=kind, params={})))
             raise
         finally:
-            self._asked.pop(ask.number, None)
+            self._questions.pop(ask.number, None)
             self._answers += 1
         if "error" in answer:
             return protocol.ErrorData(code=protocol.INVALID_REQUEST, message=str(answer["error"]))
@@ -200,7 +200,7 @@ class Executor:
 
     def _begin(self, command: Command) -> None:
         if command.op == "answer":
-            if (future := self._asked.get(command.id)) and not future.done():
+            if (future := self._questions.get(command.id)) and not future.done():
                 future.set_result(command.arguments)
             return
         if command.op == "cancel":
@@ -233,12 +233,12 @@ class Executor:
         work = asyncio.ensure_future(self._execute(call))
         begin, signs = asyncio.get_running_loop().time(), -1
         try:
-            while not work.done() and (self._asked or call.signs + self._answers > signs):
+            while not work.done() and (self._questions or call.signs + self._answers > signs):
                 signs = call.signs + self._answers
-                begin = asyncio.get_running_loop().time() if self._asked else begin
+                begin = asyncio.get_running_loop().time() if self._questions else begin
                 left = begin + LONGEST_SECONDS - asyncio.get_running_loop().time()
                 await asyncio.wait([work], timeout=min(seconds, left))
-                if not work.done() and not self._asked and call.signs + self._answers == signs:
+                if not work.done() and not self._questions and call.signs + self._answers == signs:
                     return Reply(id=number, kind="lost", text=f"no answer within {seconds:g} s; it was cancelled")
             result = work.result()
             return msgspec.structs.replace(result, id=number)
@@ -348,8 +348,8 @@ def _bounded(listing: Listing) -> Listing:
         del sizes[tool.name]
         reason = f"its lists have more than {LISTING_BYTES} bytes, and it is among the largest"
         problems.append(Problem(tool=tool.name, reason=reason, left_out=True))
-    kept = [tool for tool in tools if tool.name in sizes]
-    return msgspec.structs.replace(listing, tools=kept, problems=most_of(problems))
+    listed = [tool for tool in tools if tool.name in sizes]
+    return msgspec.structs.replace(listing, tools=listed, problems=most_of(problems))
 
 
 async def _declared(*_: Any) -> Any:

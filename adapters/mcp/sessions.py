@@ -88,7 +88,7 @@ class _Session:
         self._changed = changed
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[int, _Open] = {}
-        self._asked: dict[int, anyio.CancelScope] = {}
+        self._questions: dict[int, anyio.CancelScope] = {}
         """Requests of the server that are being answered."""
         self._numbers = itertools.count(1)
         self._gone = asyncio.Event()
@@ -188,8 +188,8 @@ class _Session:
                     self._changed(self.place)
                 case "asks" if reply.ask is not None and not self.ended.is_set():
                     self._tasks.start_soon(self._answer, reply.ask)
-                case "withdrawn" if reply.ask is not None and reply.ask.number in self._asked:
-                    self._asked[reply.ask.number].cancel()
+                case "withdrawn" if reply.ask is not None and reply.ask.number in self._questions:
+                    self._questions[reply.ask.number].cancel()
                 case "ended":
                     self.reason = self.reason or redactor.text(reply.text)
                     self._end()
@@ -207,14 +207,14 @@ class _Session:
         """Has a request of the server answered by an open call, and by another one if that ends meanwhile."""
         answer: Mapping[str, Any] | None = None
         with anyio.CancelScope() as scope:
-            self._asked[ask.number] = scope
+            self._questions[ask.number] = scope
             try:
                 ended = list[Caller]()
                 while answer is None and (caller := self._caller(ended)) is not None:
                     answer = await caller.answer(ask)
                     ended.append(caller)
             finally:
-                self._asked.pop(ask.number, None)
+                self._questions.pop(ask.number, None)
             if answer is None:
                 log.info("MCP server asked outside of a call", server=self.place.server, kind=ask.kind)
                 answer = {"error": "no call of one conversation is open, so nobody can be asked"}

@@ -183,11 +183,11 @@ def _lines(block: bytes) -> bytes:
 
 def _blocks(body: bytes) -> tuple[list[bytes], list[bytes]]:
     """Returns the events that are whole, and the rest. A carriage return at the end waits for what follows."""
-    held = b"\r" if body.endswith(b"\r") else b""
+    carriage = b"\r" if body.endswith(b"\r") else b""
     if b"\r" in body:
-        body = _lines(body[: len(body) - len(held)])
+        body = _lines(body[: len(body) - len(carriage)])
     *blocks, rest = body.split(b"\n\n")
-    return blocks, [part for part in (rest, held) if part]
+    return blocks, [part for part in (rest, carriage) if part]
 
 
 def _parsed(block: bytes) -> tuple[bytes, bytes]:

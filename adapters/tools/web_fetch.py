@@ -39,7 +39,7 @@ TITLE_CHARACTERS = 300
 def web_fetch(settings: Mapping[str, Any]) -> Tool:
     """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
     provider = web.provider_of(web.read(settings), PROVIDERS, web.DEFAULTS["web_fetch"])
-    kept: ByteCache[str, tuple[str, bool]] = ByteCache(KEPT_BYTES)
+    pages: ByteCache[str, tuple[str, bool]] = ByteCache(KEPT_BYTES)
 
     @tool(effect="pure", group="web")
     async def web_fetch(ctx: ToolContext, url: str, start: int = 0, length: int = CHARACTERS) -> str:
@@ -54,10 +54,10 @@ def web_fetch(settings: Mapping[str, Any]) -> Tool:
             start: The first character, to read on in a long page.
             length: Characters to read, 25000 at most.
         """
-        page = kept.get(url) if start > 0 else None
+        page = pages.get(url) if start > 0 else None
         if page is None:
             page = await to_thread.run_sync(_markdown, await provider.fetch(url))
-            kept.put(url, page, len(page[0]))
+            pages.put(url, page, len(page[0]))
         return part(*page, max(start, 0), min(max(length, LEAST), MOST))
 
     return web_fetch

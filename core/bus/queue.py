@@ -141,7 +141,7 @@ class WorkQueue:
         self._stream = bus.names.stream("cmd")
         self._in_turn: set[str] = set()
         """Actors whose wake-ups are handed out one after the other."""
-        self._held: dict[int, Wakeup] = {}
+        self._in_progress: dict[int, Wakeup] = {}
         self._extended = time.monotonic()
         self._lapses = 0
 
@@ -213,7 +213,7 @@ class WorkQueue:
             self._count_lapse()
             if self.bus.connected:  # else the extension is not received, or too late
                 self._extended = time.monotonic()
-            for wakeup in list(self._held.values()):
+            for wakeup in list(self._in_progress.values()):
                 try:
                     await wakeup.keep()
                 except Unavailable as error:
@@ -261,13 +261,13 @@ class WorkQueue:
             await self.bury_unreadable(actor, msg, str(error))
             await self.bus.publish(msg.reply, b"+ACK")
             return
-        if wakeup.seq in self._held:
+        if wakeup.seq in self._in_progress:
             return  # delivered again while it is worked on here: `hold` extends its lease
-        self._held[wakeup.seq] = wakeup
+        self._in_progress[wakeup.seq] = wakeup
         try:
             await work(wakeup)
         finally:
-            del self._held[wakeup.seq]
+            del self._in_progress[wakeup.seq]
 
     async def _generation(self, actor: str) -> int:
         """Returns the creation time of the actor's consumer in milliseconds, the same for all processes."""

@@ -266,20 +266,20 @@ class Stream:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._held = ""
+        self._pending = ""
 
     def feed(self, text: str) -> str:
         """Returns the text that can be shown after the next chunk."""
-        shown, self._held = self._redactor.split(self._held + text)
+        shown, self._pending = self._redactor.split(self._pending + text)
         return shown
 
     def end(self) -> str:
         """Returns the text that was held back, when nothing follows."""
-        held, self._held = self._held, ""
-        return self._redactor.known(held)
+        pending, self._pending = self._pending, ""
+        return self._redactor.known(pending)
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._pending)
 
 
 redactor = Redactor()

@@ -67,10 +67,10 @@ S = TypeVar("S")
 DECIDE_TRIES = 50
 BACK_OFF_SECONDS = 0.05
 """Longest pause after a conflict."""
-KEPT_BYTES = 16 << 20
+CACHE_BYTES = 16 << 20
 """Bytes of events whose aggregates are kept folded, for each kind."""
 ABSENT_BYTES, ABSENT_SHARE = 512, 16
-"""Weight of an aggregate without events, and the part of `kept_bytes` that such aggregates may take besides."""
+"""Weight of an aggregate without events, and the part of `cache_bytes` that such aggregates may take besides."""
 SLICE_RECORDS = 128
 SLICE_BYTES = 128 * 1024
 """Records are folded in slices of at most these sizes (about 2 ms), with the event loop's turn in between."""
@@ -105,7 +105,7 @@ class Repository(Generic[S]):
         fold: Fold[S],
         empty: S,
         *,
-        kept_bytes: int = KEPT_BYTES,
+        cache_bytes: int = CACHE_BYTES,
         weigh: Callable[[S], int] | None = None,
         form: Form[S] | None = None,
         directory: Path | None = None,
@@ -116,8 +116,8 @@ class Repository(Generic[S]):
         self._nothing = Folded(0, empty, 0, 0)
         self._weigh = weigh
         self.snapshots = Snapshots(log, directory, kind, form) if form and directory else None
-        self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
-        self._absent: ByteCache[str, Folded[S]] = ByteCache(kept_bytes // ABSENT_SHARE)
+        self._cached: ByteCache[str, Folded[S]] = ByteCache(cache_bytes)
+        self._absent: ByteCache[str, Folded[S]] = ByteCache(cache_bytes // ABSENT_SHARE)
         """Aggregates without events, up to which sequence: looking for those that are not there evicts no other."""
         self._loading: dict[str, asyncio.Future[Folded[S]]] = {}
 
@@ -146,14 +146,14 @@ class Repository(Generic[S]):
         """Returns the state as of now, with the sequence of its last event. Raises `Unavailable`."""
         return await self._load(identity)
 
-    def kept(self, identity: str) -> S | None:
+    def cached(self, identity: str) -> S | None:
         """Returns the state as it was when it was last looked at here, if it is in memory."""
-        kept = self._kept.get(identity)
-        return None if kept is None else kept.state
+        cached = self._cached.get(identity)
+        return None if cached is None else cached.state
 
     def forget(self, identity: str) -> None:
         """Keeps nothing of the aggregate in memory."""
-        self._kept.drop(identity)
+        self._cached.drop(identity)
 
     async def drop(self, identity: str) -> None:
         """Forgets what was made of an aggregate's events: in memory and in a snapshot. Raises `Unavailable`."""
@@ -314,8 +314,8 @@ class Repository(Generic[S]):
 
     def _newest(self, identity: str, *known: Folded[S] | None) -> Folded[S]:
         """Returns the newest of what is kept and what the callers know."""
-        kept = self._kept.get(identity) or self._absent.get(identity) or self._nothing
-        states = [kept, *(state for state in known if state is not None)]
+        cached = self._cached.get(identity) or self._absent.get(identity) or self._nothing
+        states = [cached, *(state for state in known if state is not None)]
         return max(states, key=lambda state: (state.seq, state.checked))
 
     def _folded(self, records: Sequence[Record], before: Folded[S], state: S) -> Folded[S]:
@@ -325,11 +325,11 @@ class Repository(Generic[S]):
 
     def _keep(self, identity: str, folded: Folded[S]) -> Folded[S]:
         """Keeps a state unless a newer one is kept. Returns the newer one."""
-        kept = self._kept.get(identity)
-        if kept is not None and (kept.seq, kept.checked) > (folded.seq, folded.checked):
-            return kept
+        cached = self._cached.get(identity)
+        if cached is not None and (cached.seq, cached.checked) > (folded.seq, folded.checked):
+            return cached
         if folded.seq:
-            self._kept.put(identity, folded, folded.size)
+            self._cached.put(identity, folded, folded.size)
             if self.snapshots is not None and folded.last:
                 self.snapshots.offer(identity, Snapshot(folded.seq, folded.last, folded.size, folded.state))
         else:

@@ -81,8 +81,8 @@ def sample(params: Mapping[str, Any], limits: Sampling) -> Prompt:
         raise Invalid("messages: of the roles user and assistant are expected")
     if len(system) + sum(len(text) for _, text in messages) > MOST_CHARACTERS:
         raise Invalid(f"messages: have more than {MOST_CHARACTERS} characters")
-    wanted = params.get("maxTokens")
-    tokens = min(wanted, limits.max_tokens) if isinstance(wanted, int) and wanted > 0 else limits.max_tokens
+    requested = params.get("maxTokens")
+    tokens = min(requested, limits.max_tokens) if isinstance(requested, int) and requested > 0 else limits.max_tokens
     stop = [str(word)[:200] for word in (params.get("stopSequences") or ())[:8]]
     return Prompt(messages, system, tokens, stop)
 

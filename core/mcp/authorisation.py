@@ -305,9 +305,11 @@ class Authorisation:
     async def _renewed(self, server: Server, grant: Grant) -> oauth.Token:
         settings, token = server.settings, grant.token
         if not server.personal:
-            kept = await self.opened(token.refresh) if token is not None and token.seed == self.seed(server) else None
+            refresh = None
+            if token is not None and token.seed == self.seed(server):
+                refresh = await self.opened(token.refresh)
             first = settings.refresh_token.reveal() if settings.refresh_token else None
-            request = oauth.configured(settings, kept or first)
+            request = oauth.configured(settings, refresh or first)
             return oauth.token_of(await self.http.send(request, private=server.private), settings)
         if token is None or token.issuer is None or token.client is None:
             raise oauth.Refusal("invalid_grant", "nobody has logged in")
@@ -320,17 +322,17 @@ class Authorisation:
         seconds = token.seconds
         if seconds is None and (token.refresh or before or not server.personal):
             seconds = oauth.DEFAULT_SECONDS
-        kept = before if before is not None and before.seed == self.seed(server) else None
+        former = before if before is not None and before.seed == self.seed(server) else None
         return GrantIssued(
             server=server.name,
             access=await self.sealed(token.access),
             token_type=token.type,
-            refresh=await self.sealed(token.refresh) if token.refresh else kept.refresh if kept else None,
+            refresh=await self.sealed(token.refresh) if token.refresh else former.refresh if former else None,
             expires_at=None if seconds is None else stamp(self.now() + timedelta(seconds=seconds)),
-            scope=token.scope or (kept.scope if kept else None),
-            resource=kept.resource if kept else None,
-            issuer=kept.issuer if kept else None,
-            client=kept.client if kept else None,
+            scope=token.scope or (former.scope if former else None),
+            resource=former.resource if former else None,
+            issuer=former.issuer if former else None,
+            client=former.client if former else None,
             seed=self.seed(server),
         )
 

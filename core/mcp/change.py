@@ -54,27 +54,27 @@ def merged(name: str, sent: Mapping[str, Any], before: McpServer | None) -> Json
 
     Raises `Invalid` for a mask without a present value.
     """
-    kept = plain(before) if before is not None else {}
-    merged = {key: _unmasked(f"{name}.{key}", value, kept.get(key)) for key, value in sent.items()}
+    existing = plain(before) if before is not None else {}
+    merged = {key: _unmasked(f"{name}.{key}", value, existing.get(key)) for key, value in sent.items()}
     for field in SECRETS:
         values = sent.get(field) or {}
         if not isinstance(values, Mapping):
             raise Invalid(f"mcp_servers.{name}.{field}: expected an object of texts")
         merged[field] = {
-            key: _unmasked(f"{name}.{field}.{key}", v, kept.get(field, {}).get(key)) for key, v in values.items()
+            key: _unmasked(f"{name}.{field}.{key}", v, existing.get(field, {}).get(key)) for key, v in values.items()
         }
     if isinstance(sent.get("args"), list):
-        merged["args"] = _kept_arguments(name, sent["args"], before)
+        merged["args"] = _unmasked_arguments(name, sent["args"], before)
     if before is not None and before.url and sent.get("url") == masked(before)["url"]:
         merged["url"] = before.url
     if isinstance(oauth := sent.get("oauth"), Mapping):
-        present = kept.get("oauth") or {}
+        present = existing.get("oauth") or {}
         secrets = {key: present.get(key) if oauth.get(key) is None else oauth[key] or None for key in OAUTH_SECRETS}
         merged["oauth"] = {**oauth, **secrets}
     return merged
 
 
-def _kept_arguments(name: str, sent: Sequence[Any], before: McpServer | None) -> list[Any]:
+def _unmasked_arguments(name: str, sent: Sequence[Any], before: McpServer | None) -> list[Any]:
     """Returns arguments as they are to be: one that is as it was shown, in its place, stays."""
     shown, present = (masked(before)["args"], before.args) if before is not None else ((), ())
     words: list[Any] = []

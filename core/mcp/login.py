@@ -224,9 +224,9 @@ class Logins:
             return OAuthClient(id=settings.client_id, secret=sealed, method=method)
         if issuer.client_id_metadata_document_supported and (document := oauth.document_of(redirect)):
             return OAuthClient(id=document)
-        kept = (await self._of.clients.load(EVERYBODY)).clients.get((issuer.issuer, redirect))
-        if kept is not None and not register:
-            return kept
+        client = (await self._of.clients.load(EVERYBODY)).clients.get((issuer.issuer, redirect))
+        if client is not None and not register:
+            return client
         request = oauth.registration(issuer, redirect, known.scope)
         client, secret = oauth.registered(await self._of.http.send(request, private=server.private), issuer)
         if secret is not None:

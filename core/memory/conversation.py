@@ -105,10 +105,10 @@ def plain(message: Message) -> str:
 
 def _without_uploads(spoken: Sequence[Utterance]) -> list[Utterance]:
     """Leaves out questions that are nothing but uploads, with the answers to them."""
-    kept: list[Utterance] = []
+    utterances: list[Utterance] = []
     dropping = False
     for utterance in spoken:
         dropping = not utterance.text if utterance.speaker == "User" else dropping
         if utterance.text and not dropping:
-            kept.append(utterance)
-    return kept
+            utterances.append(utterance)
+    return utterances

@@ -329,8 +329,8 @@ def _without(memory: Memory, ids: Collection[str], *, former: bool) -> Memory:
     """Returns the memory without facts. `former`: their texts stay for replays, else those of all versions go."""
     old = {fact.ref: line(fact) for identity in ids if former and (fact := memory.facts.get(identity))}
     rest = {name: fact for name, fact in memory.facts.items() if name not in ids}
-    kept = {ref: text for ref, text in memory.former.items() if former or ref.rpartition(".")[0] not in ids}
-    return replace(memory, facts=rest, former=_newest({**kept, **old}))
+    remaining = {ref: text for ref, text in memory.former.items() if former or ref.rpartition(".")[0] not in ids}
+    return replace(memory, facts=rest, former=_newest({**remaining, **old}))
 
 
 def _written(memory: Memory, section: str, text: str, at: str) -> Memory:
@@ -428,8 +428,8 @@ def _quotes(text: str, texts: Iterable[str]) -> bool:
 
 def cleared(memory: Memory) -> list[Event]:
     """Returns the events that forget everything, but not which conversations were read."""
-    kept = MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor, in_groups=memory.in_groups)
-    return [kept, MemoryCleared()]
+    empty = MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor, in_groups=memory.in_groups)
+    return [empty, MemoryCleared()]
 
 
 def set_for_groups(memory: Memory, in_groups: bool, by: str) -> list[Event]:

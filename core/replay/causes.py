@@ -168,13 +168,13 @@ def absence(place: str, count: int, first: int, last: int) -> str:
     return f"no event and no call {place!r}; {extent}"
 
 
-def wanted_by(record: Record) -> RunOrigin | None:
+def origin_of(record: Record) -> RunOrigin | None:
     """Returns the event of another log, or of this one, for which a run was requested."""
     return record.event.wanted if isinstance(record.event, RunRequested) else None
 
 
-def _aggregate(wanted: RunOrigin) -> Aggregate:
-    return Aggregate(wanted.kind, wanted.aggregate)
+def _aggregate(origin: RunOrigin) -> Aggregate:
+    return Aggregate(origin.kind, origin.aggregate)
 
 
 async def _elsewhere(logs: Logs, record: Record, visited: set[Aggregate]) -> Record | None:
@@ -182,10 +182,10 @@ async def _elsewhere(logs: Logs, record: Record, visited: set[Aggregate]) -> Rec
     if (caller := await _caller(logs, record.aggregate)) and caller not in visited:
         visited.add(caller)
         return await _started(logs, caller, record)
-    if (wanted := wanted_by(record)) and (other := _aggregate(wanted)) not in visited:
+    if (origin := origin_of(record)) and (other := _aggregate(origin)) not in visited:
         visited.add(other)
         async with aclosing(_Earlier(logs, other)) as earlier:
-            return await earlier.named(wanted.event, record.seq)
+            return await earlier.named(origin.event, record.seq)
     return None
 
 
@@ -239,7 +239,7 @@ class _Earlier:
 
     def __init__(self, logs: Logs, aggregate: Aggregate) -> None:
         self._logs, self._aggregate = logs, aggregate
-        self._held = deque[Record]()
+        self._recent = deque[Record]()
         """Newest first, without gaps."""
         self._size = self._from = 0
         """The sequence before which the window begins."""
@@ -254,8 +254,8 @@ class _Earlier:
         if record.type in (_ANSWER, _FAILURE):
             return await self._before_answer(record)
         match record.event:
-            case RunRequested(wanted=RunOrigin() as wanted) if _aggregate(wanted) == record.aggregate:
-                return await self.named(wanted.event, record.seq), ()
+            case RunRequested(wanted=RunOrigin() as origin) if _aggregate(origin) == record.aggregate:
+                return await self.named(origin.event, record.seq), ()
             case RunRequested(input=None, wanted=None):
                 return await self._pause_before(record), ()
         return await self._cause(record), ()
@@ -300,10 +300,10 @@ class _Earlier:
     async def _before(self, seq: int) -> AsyncIterator[Record]:
         if self._reading is None or seq > self._from:
             await self.aclose()
-            self._held.clear()
+            self._recent.clear()
             self._size, self._from, self._reading = 0, seq, self._logs.back(self._aggregate, before=seq)
-        for held in [held for held in self._held if held.seq < seq]:
-            yield held
+        for recent in [record for record in self._recent if record.seq < seq]:
+            yield recent
         reading = self._reading
         assert reading is not None
         while (record := await anext(reading, None)) is not None:
@@ -311,11 +311,11 @@ class _Earlier:
             yield record
 
     def _hold(self, record: Record) -> None:
-        self._held.append(record)
+        self._recent.append(record)
         self._size += len(record.raw)
-        while len(self._held) > HELD or (self._size > HELD_BYTES and len(self._held) > 1):
-            self._from = self._held[0].seq
-            self._size -= len(self._held.popleft().raw)
+        while len(self._recent) > HELD or (self._size > HELD_BYTES and len(self._recent) > 1):
+            self._from = self._recent[0].seq
+            self._size -= len(self._recent.popleft().raw)
 
 
 def _seconds(earlier: str, later: str) -> float:

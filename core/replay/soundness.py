@@ -28,7 +28,7 @@ from core.log.chain import CHAIN, START, link
 from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
 from core.phrases import counted
-from core.replay.causes import wanted_by
+from core.replay.causes import origin_of
 from core.replay.exports.archive import Archive
 from core.replay.undecoded import problem_of
 from core.thread.fold import fold
@@ -206,10 +206,10 @@ def _causes(records: Sequence[Record]) -> list[str]:
             problems.append(f"{record.seq}: the id {record.id} occurs a second time")
         if record.head.cause is not None and record.head.cause not in ids and not purged:
             problems.append(f"{record.seq}: its cause {record.head.cause} is not an earlier event of this thread")
-        wanted = wanted_by(record)
-        of_this = wanted is not None and (wanted.kind, wanted.aggregate) == record.aggregate
-        if wanted is not None and of_this and wanted.event not in ids and not purged:
-            problems.append(f"{record.seq}: it was requested for {wanted.event}, which is not an earlier event")
+        origin = origin_of(record)
+        of_this = origin is not None and (origin.kind, origin.aggregate) == record.aggregate
+        if origin is not None and of_this and origin.event not in ids and not purged:
+            problems.append(f"{record.seq}: it was requested for {origin.event}, which is not an earlier event")
         ids.add(record.id)
     return problems
 

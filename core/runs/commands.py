@@ -129,7 +129,7 @@ class Commands:
 
         Raises `NotFound` for the thread of somebody else.
         """
-        if self._threads.kept(thread_id) is None:
+        if self._threads.cached(thread_id) is None:
             with suppress(Refused):
                 await self._create(user, thread_id, metadata)
         if not (await self.state_or_empty(user, thread_id, at_least=0)).exists:

@@ -185,13 +185,13 @@ class Follower:
 
     async def _attend(self, runs: Iterable[Speaker]) -> None:
         """Follow the previews of these runs and of no others."""
-        wanted = {run.id: run for run in runs}
-        for run_id in self._heard - wanted.keys():
+        followed = {run.id: run for run in runs}
+        for run_id in self._heard - followed.keys():
             self._missed.pop(run_id, None)
             self._waiting.discard(run_id)
             self._heard.discard(run_id)
             await self._followers.leave(run_id, self._inbox)
-        for run_id, run in wanted.items():
+        for run_id, run in followed.items():
             if run_id in self._heard:
                 await self._followers.tune(run_id)
             else:
@@ -205,7 +205,7 @@ class Follower:
         while self._missed:
             run_id = next(iter(self._missed))
             del self._missed[run_id]
-            await self._followers.kept()
+            await self._followers.stored()
             yield [RunPreview(run_id, preview, True) for preview in await stored(self._log.bus, run_id)]
 
 
@@ -292,10 +292,10 @@ class Followers:
             if not here:
                 heard.put(_Moved(run))
 
-    async def kept(self) -> None:
+    async def stored(self) -> None:
         """Returns when NATS keeps the previews of this process that waited for it."""
         if self._pump is not None:
-            await self._pump.send(kept=True)
+            await self._pump.send(stored=True)
 
     async def beat(self, seconds: Callable[[], float]) -> None:
         """Runs for as long as the process: one heart for all, steady, as clients measure it."""

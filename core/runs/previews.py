@@ -286,17 +286,17 @@ class Pump:
         if len(self._bundle) >= BUNDLE:
             await self.send()
 
-    async def send(self, *, kept: bool = False) -> None:
-        """Sends what waits for NATS. `kept`: returns when NATS keeps it."""
+    async def send(self, *, stored: bool = False) -> None:
+        """Sends what waits for NATS. `stored`: returns when NATS keeps it."""
         async with self._sending:
             bundle, self._bundle = self._bundle, []
             for number, (run, raw) in enumerate(bundle, 1):
-                await self._send(run, raw, kept=kept and number == len(bundle))
+                await self._send(run, raw, stored=stored and number == len(bundle))
 
-    async def _send(self, run: str, raw: bytes, *, kept: bool = False) -> None:
+    async def _send(self, run: str, raw: bytes, *, stored: bool = False) -> None:
         subject = self._bus.names.tok(run)
         try:
-            await (self._bus.store(subject, raw) if kept else self._bus.publish(subject, raw))
+            await (self._bus.store(subject, raw) if stored else self._bus.publish(subject, raw))
         except (ApiError, Invalid, Unavailable) as error:
             log.debug("preview lost", error=str(error))
 

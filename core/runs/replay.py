@@ -133,7 +133,7 @@ class ReplayJournal:
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
         self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
         self._beside = [r for r in records if isinstance(r.event, BESIDE)]
-        self._asked = 0
+        self._next_model = 0
         self._last: Record | None = None
         self._started = started
         self._look = look
@@ -167,7 +167,7 @@ class ReplayJournal:
 
     def _ahead(self) -> int:
         """Where the next answer of the model lies."""
-        return self._models[self._asked].seq if self._asked < len(self._models) else self._records[-1].seq + 1
+        return self._models[self._next_model].seq if self._next_model < len(self._models) else self._records[-1].seq + 1
 
     async def steered(self, complete: Complete) -> list[Message]:
         if unanswered(self.state.messages):
@@ -189,10 +189,10 @@ class ReplayJournal:
     async def model_recorded(self, request: str) -> ModelCompleted:
         if unanswered(self.state.messages):
             return ModelCompleted(message=next(m for m in reversed(self.state.messages) if m["type"] == "ai"))
-        if self._asked >= len(self._models):
+        if self._next_model >= len(self._models):
             now = {"type": "model.completed", "request": request}
             raise self.differs(f"after {self._end()}: the loop asks the model once more; the run did not", now)
-        record = self._models[self._asked]
+        record = self._models[self._next_model]
         event = record.event
         assert isinstance(event, ModelCompleted)
         if event.request is not None and event.request != request and not self.edited:
@@ -200,7 +200,7 @@ class ReplayJournal:
                 f"{record.seq} model.completed: recorded for the conversation {event.request}, the loop sends {request}"
             )
             raise self.differs(text, {"type": "model.completed", "request": request}, record)
-        self._asked += 1
+        self._next_model += 1
         event = (await self._took(record, {"type": "model.completed", "request": request})).event
         assert isinstance(event, ModelCompleted)
         return event
@@ -215,14 +215,14 @@ class ReplayJournal:
         now = {"type": "tool.requested", "call_id": call_id, "name": name, "effect": effect, "args": args}
         if intent is None:
             raise self.differs(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not", now)
-        asked = intent.event
-        assert isinstance(asked, ToolRequested)
-        if asked.name != name or (asked.args is not None and asked.args != args):
+        requested = intent.event
+        assert isinstance(requested, ToolRequested)
+        if requested.name != name or (requested.args is not None and requested.args != args):
             shown = msgspec.json.encode(args).decode()[:200]
-            text = f"{intent.seq} tool.requested: {asked.name} was called, the loop calls {name} {shown}"
+            text = f"{intent.seq} tool.requested: {requested.name} was called, the loop calls {name} {shown}"
             raise self.differs(text, now, intent)
-        if asked.effect != effect:
-            text = f"{intent.seq} tool.requested: {name} was {asked.effect}, here it is {effect}"
+        if requested.effect != effect:
+            text = f"{intent.seq} tool.requested: {name} was {requested.effect}, here it is {effect}"
             raise self.differs(text, now, intent)
         if outcome is None and self._paused is not None:
             raise Paused(self._paused.next, self._paused.interrupts)
@@ -262,7 +262,7 @@ class ReplayJournal:
 
     def rest(self) -> Record | None:
         """The first recorded answer the loop did not ask for."""
-        return self._models[self._asked] if self._asked < len(self._models) else None
+        return self._models[self._next_model] if self._next_model < len(self._models) else None
 
     def _of_call(self, records: Sequence[Record], call_id: str) -> Record | None:
         """Returns the recorded outcome of a call of the last answer: some models repeat call ids."""

@@ -43,7 +43,7 @@ def hashes(records: Iterable[Record], state: Hashes = frozenset()) -> Hashes:
 
 def of_threads(log: EventLog) -> Repository[Hashes]:
     """Returns the contents of threads."""
-    return Repository(log, OF_THREAD, hashes, frozenset(), kept_bytes=KEPT_BYTES)
+    return Repository(log, OF_THREAD, hashes, frozenset(), cache_bytes=KEPT_BYTES)
 
 
 async def erase(contents: Repository[Hashes], thread: str, *, actor: str, seconds: float) -> bool:

@@ -70,7 +70,7 @@ class GivenBack(Exception):
     """The wake-up goes to a process that has room."""
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueueReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a process tells the others of its queue: runs before each waiting one, by its aggregate."""
 
     process: str
@@ -214,7 +214,7 @@ class Admission:
         self._pressed = asyncio.Event()
         """Set while runs wait, or the governor says that the process is at a bound: others may have room."""
         self._started: deque[float] = deque(maxlen=RATE_STARTS)
-        self._told: dict[str, tuple[float, Told]] = {}
+        self._reports: dict[str, tuple[float, QueueReport]] = {}
         """The newest word of each process, with its time."""
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -344,15 +344,15 @@ class Admission:
         wait for a place.
         """
         now = anyio.current_time()
-        for at, told in self._told.values():
-            if now - at < KEPT_SECONDS and (ahead := told.ahead.get(str(aggregate))) is not None:
+        for at, report in self._reports.values():
+            if now - at < KEPT_SECONDS and (ahead := report.ahead.get(str(aggregate))) is not None:
                 return ahead
         return None
 
     def admit(self) -> None:
         """Raises `Overloaded` if so many runs wait that one more would be no use."""
         now = anyio.current_time()
-        others = (len(told.ahead) for at, told in self._told.values() if now - at < KEPT_SECONDS)
+        others = (len(report.ahead) for at, report in self._reports.values() if now - at < KEPT_SECONDS)
         waiting = max(self.waiting, sum(others))
         if waiting >= self._most:
             raise Overloaded(f"{counted(waiting, 'run')} waiting for a place", self._seconds(waiting - self._most + 1))
@@ -408,23 +408,23 @@ class Admission:
             }
             if not ahead:
                 self._waits.clear()
-            told = Told(self._process, dict(islice(ahead.items(), PLACES)))
+            report = QueueReport(self._process, dict(islice(ahead.items(), PLACES)))
             try:
-                await self._bus.publish(self._bus.names.waiting, msgspec.json.encode(told))
+                await self._bus.publish(self._bus.names.waiting, msgspec.json.encode(report))
             except Unavailable as error:
-                log.debug("places not told", error=str(error))
+                log.debug("the report on the queue was not sent", error=str(error))
 
     async def _hears(self) -> None:
         async def on_message(msg: Msg) -> None:
             try:
-                told = msgspec.json.decode(msg.data, type=Told)
+                report = msgspec.json.decode(msg.data, type=QueueReport)
             except msgspec.DecodeError as error:
                 log.warning("not the queue of a process", error=str(error))
                 return
-            self._told[told.process] = (anyio.current_time(), told)
-            for process, (at, _) in list(self._told.items()):
+            self._reports[report.process] = (anyio.current_time(), report)
+            for process, (at, _) in list(self._reports.items()):
                 if anyio.current_time() - at > KEPT_SECONDS:
-                    del self._told[process]
+                    del self._reports[process]
 
         await _subscribed(self._bus, self._bus.names.waiting, on_message)
 
@@ -459,7 +459,7 @@ class Admission:
             await asyncio.sleep(ASK_SECONDS)
             for line in self._lines.values():
                 late = line.slots is None and self.is_late
-                offers = await self._asked(line.actor) if line.waiting or late else []
+                offers = await self._offers_of(line.actor) if line.waiting or late else []
                 room = sum(offer.room for offer in offers)
                 if not (room if line.waiting else any(not offer.late for offer in offers)):
                     line.room.reopen()
@@ -474,7 +474,7 @@ class Admission:
                 for line in self._lines.values():
                     line.room.reopen()
 
-    async def _asked(self, actor: str) -> Sequence[Offer]:
+    async def _offers_of(self, actor: str) -> Sequence[Offer]:
         """Returns the offers of other processes that have room for runs of an actor."""
         offers: list[Offer] = []
         try:
@@ -486,7 +486,7 @@ class Admission:
                             break
                         offers.append(msgspec.json.decode(msg.data, type=Offer))
         except (Unavailable, msgspec.DecodeError) as error:
-            log.debug("nobody was asked for room", error=str(error))
+            log.debug("the question for room was not sent", error=str(error))
         return [offer for offer in offers if offer.process != self._process]
 
 

@@ -13,7 +13,7 @@ from core.cache import ByteCache
 from core.events import Aggregate, Record
 from core.log.store import EventLog
 
-KEPT_BYTES = 8 << 20
+CACHE_BYTES = 8 << 20
 """Limit of the answers in memory: about 200 bytes each."""
 _ANSWER_BYTES = 200
 
@@ -38,19 +38,19 @@ class Answers:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._kept: ByteCache[Aggregate, Later] = ByteCache(KEPT_BYTES)
+        self._cached: ByteCache[Aggregate, Later] = ByteCache(CACHE_BYTES)
         self._actors: frozenset[str] = frozenset()
 
     def watch(self, actors: Iterable[str]) -> None:
         """Looks out for the answers of these actors, too."""
         self._actors = self._actors.union(actors)
-        self._kept = ByteCache(KEPT_BYTES)
+        self._cached = ByteCache(CACHE_BYTES)
 
     async def event(self, aggregate: Aggregate, seq: int) -> tuple[Record | None, Later]:
         """Returns an event, None if it was erased, and what has come after it, as `after` does. Of an aggregate of
         which nothing is kept, both are one read. Raises `Unavailable`.
         """
-        if self._kept.get(aggregate) is not None:
+        if self._cached.get(aggregate) is not None:
             event = await anext(self._log.read(aggregate, after=seq - 1, upto=seq), None)
             return event, await self.after(aggregate, seq)
         event, later = None, Later(seq)
@@ -64,7 +64,7 @@ class Answers:
 
     async def after(self, aggregate: Aggregate, seq: int) -> Later:
         """Returns what has come after a sequence, up to now; perhaps also what came before it. Raises `Unavailable`."""
-        later = self._kept.get(aggregate)
+        later = self._cached.get(aggregate)
         if later is None or later.first > seq:
             later = Later(seq)
         until = await self._log.unchanged_until(aggregate, later.upto)
@@ -83,4 +83,4 @@ class Answers:
             later.answers.add((record.head.actor, record.head.cause))
 
     def _keep(self, aggregate: Aggregate, later: Later) -> None:
-        self._kept.put(aggregate, later, _ANSWER_BYTES * (1 + len(later.answers)))
+        self._cached.put(aggregate, later, _ANSWER_BYTES * (1 + len(later.answers)))

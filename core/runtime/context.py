@@ -171,7 +171,7 @@ class HandlerContext:
 
     def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
         """Returns that of a run, if its thread is in memory: the lead has just been at it."""
-        state = self._system.threads.kept(target.id) if run and target.kind == KIND else None
+        state = self._system.threads.cached(target.id) if run and target.kind == KIND else None
         known = state.runs.get(run or "") if state else None
         return traces.header(known.request) if known else None
 

@@ -1,8 +1,8 @@
 """The safety net: wakes actors for what the log says, whoever appended it, and forwards timers.
 
 A process hears the whole log anyway (for its read models), so it looks at every event's type as it comes by and sends
-its actors their wake-ups; how far it got is kept on the bus, by actor. The next process to run the actor goes on from
-there: at most `KEEP_SECONDS` of events are looked at twice, and a wake-up sent twice is dropped by its id, or finds
+its actors their wake-ups; its position is stored on the bus, by actor. The next process to run the actor goes on from
+there: at most `STORE_SECONDS` of events are looked at twice, and a wake-up sent twice is dropped by its id, or finds
 nothing to do. Where latency matters the appender has sent the same wake-up at once; then this one is dropped, or not
 even sent, if the actor's own first event is already there (`Actor.proof`).
 """
@@ -41,7 +41,7 @@ GATHER_SECONDS = 0.25
 actors are sent at once (`Actor.prompt`).
 """
 BATCH = 500
-KEEP_SECONDS = 5.0
+STORE_SECONDS = 5.0
 """Interval at which the position is stored."""
 RETRY_SECONDS = 1.0
 STANDING_SECONDS = 60.0
@@ -61,29 +61,29 @@ class Dispatcher:
         self._bus = log.bus
         self._queue = queue
         self._subscribers = [_Subscriber(actor) for actor in actors]
-        self._kept = 0.0
+        self._stored_at = 0.0
         self.standing: str | None = None
         """Set while a wake-up is not taken: no later one is sent."""
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Everything up to this log sequence has been dispatched to all of them."""
-        return min((subscriber.place for subscriber in self._subscribers), default=0)
+        return min((subscriber.position for subscriber in self._subscribers), default=0)
 
-    def place_of(self, actor: str) -> int:
+    def position_of(self, actor: str) -> int:
         """Returns the log sequence up to which one actor's events have been dispatched."""
-        return next(subscriber.place for subscriber in self._subscribers if subscriber.name == actor)
+        return next(subscriber.position for subscriber in self._subscribers if subscriber.name == actor)
 
     async def ensure(self) -> None:
-        """Each actor's place in the log. One that is new begins with what is new; if it can prove what it has seen, at
-        the beginning.
+        """Reads each actor's position in the log. A new actor begins at the end; one that can prove what it has seen
+        begins at the beginning.
         """
         last = await self._log.last()
         for subscriber in self._subscribers:
-            place = await self._kept_place(subscriber.name)
-            subscriber.place = (0 if subscriber.proof else last) if place is None else min(place, last)
-            if place is None:
-                await self._keep(subscriber)
+            position = await self._stored_position(subscriber.name)
+            subscriber.position = (0 if subscriber.proof else last) if position is None else min(position, last)
+            if position is None:
+                await self._store(subscriber)
 
     async def run(self) -> None:
         """Runs for as long as the process."""
@@ -121,7 +121,7 @@ class Dispatcher:
 
     async def _catch_up(self) -> None:
         batch: list[Record] = []
-        async for record in self._log.between(self.place, await self._log.last(), bodies=False):
+        async for record in self._log.between(self.position, await self._log.last(), bodies=False):
             batch.append(record)
             if len(batch) == BATCH:
                 await self._dispatch(batch)
@@ -138,15 +138,15 @@ class Dispatcher:
         for subscriber in self._subscribers:
             await self._wake_for(subscriber, batch)
         now = asyncio.get_running_loop().time()
-        if now > self._kept + KEEP_SECONDS:
-            self._kept = now
+        if now > self._stored_at + STORE_SECONDS:
+            self._stored_at = now
             for subscriber in self._subscribers:
-                await self._keep(subscriber)
+                await self._store(subscriber)
 
     async def _wake_for(self, subscriber: _Subscriber, batch: Sequence[Record]) -> None:
         for record in subscriber.select(batch):
             await self._wake(queue_of(subscriber.actor, record.aggregate), record)
-        subscriber.place = max(subscriber.place, batch[-1].seq)
+        subscriber.position = max(subscriber.position, batch[-1].seq)
 
     async def _wake(self, queue: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)
@@ -179,9 +179,9 @@ class Dispatcher:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
-    # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _kept_place(self, actor: str) -> int | None:
+    async def _stored_position(self, actor: str) -> int | None:
         stored = await find(self._bus, "place", {"last_by_subj": self._bus.names.place(actor)})
         if stored is None:
             return None
@@ -189,15 +189,15 @@ class Dispatcher:
             return msgspec.json.decode(stored.data, type=int)
         except msgspec.DecodeError as error:
             log.error(
-                "the place of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored.data[:80])
+                "the position of an actor cannot be read", actor=actor, error=str(error), stored=repr(stored.data[:80])
             )
             return None
 
-    async def _keep(self, subscriber: _Subscriber) -> None:
+    async def _store(self, subscriber: _Subscriber) -> None:
         try:
-            await self._bus.ask(self._bus.names.place(subscriber.name), b"%d" % subscriber.place)
+            await self._bus.ask(self._bus.names.place(subscriber.name), b"%d" % subscriber.position)
         except Unavailable as error:
-            log.warning("place not kept", actor=subscriber.name, error=str(error))
+            log.warning("position not stored", actor=subscriber.name, error=str(error))
 
 
 class _Subscriber:
@@ -206,7 +206,7 @@ class _Subscriber:
     def __init__(self, actor: Actor[Any]) -> None:
         self.actor = actor
         self.name = actor.name
-        self.place = 0
+        self.position = 0
         self._kind = actor.kind
         self.proof = _name(actor.proof) if actor.proof else None
         whole = {event for event in actor.only if not isinstance(event, str)}
@@ -218,7 +218,7 @@ class _Subscriber:
 
     def select(self, batch: Sequence[Record]) -> list[Record]:
         """Returns the events it must be woken for."""
-        records = [record for record in batch if record.seq > self.place and self._needs(record)]
+        records = [record for record in batch if record.seq > self.position and self._needs(record)]
         if self.proof and records:
             proven = {record.aggregate: record.seq for record in batch if record.type == self.proof}
             records = [record for record in records if proven.get(record.aggregate, 0) < record.seq]

@@ -87,7 +87,7 @@ class System:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
-        subagents = Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES)
+        subagents = Threads(self.log, kind=SUBAGENT, cache_bytes=SUBAGENT_BYTES)
         snapshots = views.with_name("snapshots")
         self.threads = Threads(self.log, snapshots, subagents=subagents)
         self.chats = Chats(self.log, snapshots)
@@ -150,7 +150,7 @@ class System:
                 await anyio.sleep(0.5)
 
     def _dispatched(self) -> int:
-        return self.dispatcher.place if self.dispatcher else 0
+        return self.dispatcher.position if self.dispatcher else 0
 
     # ── actors ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,7 +175,7 @@ class System:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:
-                position = partial(dispatcher.place_of, actor.name) if actor.subscription else None
+                position = partial(dispatcher.position_of, actor.name) if actor.subscription else None
                 work = self.vitals.watch(actor, self._limit(actor), position)
                 if actor.initial is not None:
                     self.states[actor.name] = own_state.repository(self.log, actor)

@@ -180,10 +180,11 @@ class ThreadState:
     @property
     def interrupts(self) -> dict[str, list[Json]]:
         """The questions the thread waits on, as `{id, value}`, by the task that asked (a tool call)."""
-        found: dict[str, list[Json]] = {}
-        for asked in self.paused.interrupts if self.paused else ():
-            found.setdefault(asked.call_id or asked.id, []).append({"id": asked.id, "value": asked.value})
-        return found
+        questions: dict[str, list[Json]] = {}
+        for interrupt in self.paused.interrupts if self.paused else ():
+            question = {"id": interrupt.id, "value": interrupt.value}
+            questions.setdefault(interrupt.call_id or interrupt.id, []).append(question)
+        return questions
 
     def commit_at(self, seq: int) -> int:
         """Index of the last commit with this sequence (a fork brings many), or -1."""
@@ -264,8 +265,8 @@ def materialise(state: ThreadState, index: int) -> tuple[Json, dict[str, int]]:
     steps: list[int] = []
     values: Json = {}
     for step in state.chain(index):
-        if (kept := state.commits.values(step)) is not None:
-            values = kept
+        if (checkpoint := state.commits.values(step)) is not None:
+            values = checkpoint
             break
         steps.append(step)
     places = places_of(values)

@@ -44,9 +44,9 @@ def _patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], st
 def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:
     """The conversation after it was compacted, as a patch that replaces it. What was added meanwhile stays."""
     changed = {str(message.get("id")): message for message in event.messages}
-    kept = [changed.get(one, state.messages[state.places[one]]) for one in event.kept if one in state.places]
+    remaining = [changed.get(one, state.messages[state.places[one]]) for one in event.kept if one in state.places]
     last = max((state.places[one] for one in event.kept if one in state.places), default=len(state.messages) - 1)
-    return [{"type": "remove", "id": REMOVE_ALL}, event.summary, *kept, *state.messages[last + 1 :]]
+    return [{"type": "remove", "id": REMOVE_ALL}, event.summary, *remaining, *state.messages[last + 1 :]]
 
 
 def commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:

@@ -70,7 +70,7 @@ class Threads(Repository[ThreadState]):
         snapshots: Path | None = None,
         *,
         kind: str = KIND,
-        kept_bytes: int | None = None,
+        cache_bytes: int | None = None,
         subagents: Threads | None = None,
     ) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class Threads(Repository[ThreadState]):
             kind,
             fold,
             ThreadState(),
-            kept_bytes=KEPT_BYTES if kept_bytes is None else kept_bytes,
+            cache_bytes=KEPT_BYTES if cache_bytes is None else cache_bytes,
             weigh=lambda state: state.size,
             form=ThreadForm(),
             directory=snapshots,

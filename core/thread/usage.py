@@ -129,8 +129,8 @@ def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
 
 def _of_commits(state: ThreadState, page: CommitPage) -> Usage:
     """Returns the usage of the model calls in a page. It is final when their runs, which name models, have ended."""
-    if (kept := _kept(page)) is not None:
-        return kept
+    if (cached := _cached(page)) is not None:
+        return cached
     commits = decoded_commits.get(page)
     used = _by_model(state, commits)
     runs = (state.runs.get(run) for run in {commit.run for commit in commits if commit.run})
@@ -140,8 +140,8 @@ def _of_commits(state: ThreadState, page: CommitPage) -> Usage:
 def _of_runs(state: ThreadState, page: RunPage, but: str) -> Usage:
     """Returns what subagents and samples of the runs in a page used. It is final where none has changed since."""
     changed = any(identity in state.runs.changed for identity in page.ids)
-    if not (but or changed) and (kept := _kept(page)) is not None:
-        return kept
+    if not (but or changed) and (cached := _cached(page)) is not None:
+        return cached
     runs = [state.runs[identity] for identity in page.ids]
     used = together(*(together(of_subagents(run, but=but), run.sampled) for run in runs if _delegates(run)))
     return used if but or changed else _keep(page, used)
@@ -151,7 +151,7 @@ def _delegates(run: Run) -> bool:
     return bool(run.subagents or run.items.tokens or run.sampled)
 
 
-def _kept(page: CommitPage | RunPage) -> Usage | None:
+def _cached(page: CommitPage | RunPage) -> Usage | None:
     with _pages_lock:
         return _pages.get(page)
 

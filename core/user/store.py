@@ -155,7 +155,7 @@ def aggregates(log: EventLog, snapshots: Path | None = None) -> Repository[Store
     """Returns the repository of the users' stores, by user. As stores are large, its cache is bounded by one.
     `snapshots`: the directory where they are kept, if they are.
     """
-    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES, form=_FORM, directory=snapshots)
+    return Repository(log, KIND, fold, Store(), cache_bytes=MOST_BYTES, form=_FORM, directory=snapshots)
 
 
 class Stores:

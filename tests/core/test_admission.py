@@ -199,7 +199,7 @@ async def test_a_run_that_waits_for_others_gives_its_place_away(one: tuple[Syste
     await actor.until(1)
     await ask(running, "child")
     await waiting(running, 1)
-    wakeup = next(iter(running.queue._held.values()))
+    wakeup = next(iter(running.queue._in_progress.values()))
     with wakeup.idle():
         assert "child" in await actor.until(2)
     assert held.working == 2, "one more than there are places, for a while"

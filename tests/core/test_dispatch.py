@@ -158,7 +158,7 @@ async def everything_dispatched(dispatcher: Dispatcher, log: EventLog) -> None:
     """Every event of the log has been looked at."""
 
     async def settled() -> bool:
-        return dispatcher.place == await log.last()
+        return dispatcher.position == await log.last()
 
     await eventually(settled)
 

@@ -116,9 +116,9 @@ async def test_an_aggregate_without_events_costs_no_request_either(
     assert asked == []
     await append(log, aggregate, NOTE)
     assert await counters.load(aggregate.id) == 1
-    for _ in range(2 * core_repository.KEPT_BYTES // core_repository.ABSENT_SHARE // core_repository.ABSENT_BYTES):
+    for _ in range(2 * core_repository.CACHE_BYTES // core_repository.ABSENT_SHARE // core_repository.ABSENT_BYTES):
         counters._keep(fresh().id, counters._nothing)
-    assert counters.kept(kept.id) == 1, "looking for aggregates that are not there evicts none"
+    assert counters.cached(kept.id) == 1, "looking for aggregates that are not there evicts none"
 
 
 async def test_what_was_heard_up_to_a_sequence_costs_not_even_an_echo(
@@ -269,7 +269,7 @@ async def test_a_load_goes_on_from_where_another_was_broken_off(
     monkeypatch.setattr(log, "read", broken)
     with pytest.raises(type(error)):
         await counters.load(aggregate.id)
-    assert counters.kept(aggregate.id) == 32
+    assert counters.cached(aggregate.id) == 32
     assert await counters.load(aggregate.id) == 100
     assert offsets == [0, records[31].seq]
 

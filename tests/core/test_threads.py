@@ -78,7 +78,7 @@ async def test_a_log_says_whose_it_is_without_a_fold(
     if events:
         await later(log, name, *events)
     assert await threads.owner(name) == owner == await threads.owner(name)
-    assert threads.kept(name) is None
+    assert threads.cached(name) is None
     state = await threads.load(name)
     assert owner == (state.user if state.exists else None)
 
@@ -133,7 +133,7 @@ async def test_what_is_too_much_to_keep_is_read_again(
     few = Threads(log)
     for name in names:
         await few.load(name)
-    assert list(few._kept) == names[-5:]
+    assert list(few._cached) == names[-5:]
     for name in names:
         assert len((await few.load(name)).messages) == 6
 
@@ -150,9 +150,9 @@ async def test_giants_evict_nobody_and_are_evicted_by_giants_only(
     few = Threads(log)
     for name in (*small, *giants[:2], *small):
         await few.load(name)
-    assert set(few._kept) == {*small, *giants[:2]}
+    assert set(few._cached) == {*small, *giants[:2]}
     await few.load(giants[2])
-    assert set(few._kept) == {*small, *giants[1:]}
+    assert set(few._cached) == {*small, *giants[1:]}
 
 
 # ── what cannot be read ─────────────────────────────────────────────────────────────────────────────────────────────

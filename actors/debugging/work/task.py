@@ -98,9 +98,9 @@ def task(
 
     def register(check: Check) -> Check:
         name = check.__name__
-        said = [Turn(turn) if isinstance(turn, str) else turn for turn in turns]
+        conversation = [Turn(turn) if isinstance(turn, str) else turn for turn in turns]
         assert name not in TASKS, f"task {name}: there are two"
-        TASKS[name] = Task(name, kind, said, files or {}, setup, check)
+        TASKS[name] = Task(name, kind, conversation, files or {}, setup, check)
         return check
 
     return register

@@ -99,15 +99,15 @@ def _missing(text: str, edit: Edit) -> str:
     if _NUMBERED.search(edit.old) and _NUMBERED.sub("", edit.old) in text:
         return f"{start} It begins with line numbers, which are not in the file: leave them out."
     lines = text.replace("\r\n", "\n").split("\n")[:LOOKED_AT]
-    wanted = edit.old.replace("\r\n", "\n").strip("\n").split("\n")
-    if (number := _but_for_blanks(lines, wanted)) is not None:
-        shown = "\n".join(lines[number : number + min(len(wanted), NAMED_LINES)])
+    old = edit.old.replace("\r\n", "\n").strip("\n").split("\n")
+    if (number := _but_for_blanks(lines, old)) is not None:
+        shown = "\n".join(lines[number : number + min(len(old), NAMED_LINES)])
         return f"{start} At line {number + 1} it stands with other blanks:\n{shown}"
-    return f"{start}{_nearest(lines, wanted)}"
+    return f"{start}{_nearest(lines, old)}"
 
 
-def _but_for_blanks(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    plain = [" ".join(line.split()) for line in wanted]
+def _but_for_blanks(lines: Sequence[str], old: Sequence[str]) -> int | None:
+    plain = [" ".join(line.split()) for line in old]
     stripped = [" ".join(line.split()) for line in lines]
     for number, line in enumerate(stripped):
         if line == plain[0] and stripped[number : number + len(plain)] == plain and any(plain):
@@ -115,9 +115,9 @@ def _but_for_blanks(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     return None
 
 
-def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
+def _nearest(lines: Sequence[str], old: Sequence[str]) -> str:
     """Returns the lines that are most like the first one, and where the text begins to differ."""
-    first = next((line.strip() for line in wanted if line.strip()), "")[:SHOWN_LINE]
+    first = next((line.strip() for line in old if line.strip()), "")[:SHOWN_LINE]
     if exact := [number for number, line in enumerate(lines, 1) if line.strip()[:SHOWN_LINE] == first]:
         where = ", ".join(map(str, exact[:NAMED_LINES]))
         return f" Its first line is at line {where}; what follows is different there. Read the file again."

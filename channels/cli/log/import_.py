@@ -51,9 +51,9 @@ async def restore(log: EventLog, archive: Archive, home: Path, thread: str | Non
     async for record in archive.stored(archive.root):
         if owner is None and isinstance(record.event, ThreadCreated | ThreadPruned):
             owner = record.event.user
-    written, kept = await restore_files(archive, home, owner or LOCAL, result.thread)
+    written, present = await restore_files(archive, home, owner or LOCAL, result.thread)
     facts = [counted(result.events, "event") if result.events else "was there already"]
     facts += [f"{counted(result.cancelled, 'run')} cancelled that had not ended"] if result.cancelled else []
     facts += [counted(written, "file")] if written else []
-    facts += [f"{counted(kept, 'file')} there already, unchanged"] if kept else []
+    facts += [f"{counted(present, 'file')} there already, unchanged"] if present else []
     return one_line(f"thread {result.thread}: {', '.join(facts)}", 300)

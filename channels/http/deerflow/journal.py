@@ -156,8 +156,8 @@ def branches_of(state: ThreadState, tip: int) -> dict[int, Branches]:
         own = questions[_question_of(state, shown)]
         if len(questions) > 1:
             newest = [shown if answers is own else answers[-1] for answers in questions.values()]
-            asked = shown if _question_in(state, shown) else parent
-            versions[state.commits[asked].seq] = _versions(state, newest, shown)
+            step = shown if _question_in(state, shown) else parent
+            versions[state.commits[step].seq] = _versions(state, newest, shown)
         if len(own) > 1 and (answer := _answer_from(state, chain, shown)) is not None:
             versions[state.commits[answer].seq] = _versions(state, own, shown)
     return versions
@@ -207,9 +207,9 @@ async def page(
         return [], False
     low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
     shown: list[Row] = []
-    kept = set(seqs)
+    chosen = frozenset(seqs)
     async for record in read(aggregate, after=seqs[0] - 1, upto=seqs[-1]):
-        if record.seq in kept:
+        if record.seq in chosen:
             shown += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
     more = len(shown) > cursor.limit
     return (shown[: cursor.limit] if cursor.after is not None else shown[-cursor.limit :]), more

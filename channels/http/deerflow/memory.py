@@ -134,24 +134,24 @@ class MemorySettings(msgspec.Struct, forbid_unknown_fields=True):
     in_groups: bool
 
 
-class ToldFact(msgspec.Struct):
+class RecalledFact(msgspec.Struct):
     """`ref`: names a version of a fact or summary. `text`: null if it was forgotten."""
 
     ref: str
     text: str | None
 
 
-class ToldRun(msgspec.Struct):
+class RecalledRun(msgspec.Struct):
     """What an agent was told of your memory with a message. `agent`: whose memory; null for the default agent's."""
 
     run_id: str | None
     message_id: str
     agent: str | None
-    facts: list[ToldFact]
+    facts: list[RecalledFact]
 
 
-class ToldRuns(msgspec.Struct):
-    runs: list[ToldRun]
+class RecalledRuns(msgspec.Struct):
+    runs: list[RecalledRun]
 
 
 ROUTES = Routes(mounts=API)
@@ -242,13 +242,13 @@ async def source(call: Call, fact_id: str, *, agent: AgentName = None) -> Memory
 
 
 @ROUTES("GET", "/threads/{thread_id}/memory", "memory:read threads:read")
-async def told(call: Call, thread: OwnedThread) -> ToldRuns:
+async def recalled(call: Call, thread: OwnedThread) -> RecalledRuns:
     """What the agents of a conversation were told of your memory, by run."""
     messages = [message for message in thread.state.messages if refs_of(message.get("additional_kwargs"))]
     memories = {
         agent: await _memory(call, agent) for agent in {agent_of(each.get("additional_kwargs")) for each in messages}
     }
-    return ToldRuns([_told(thread.state, message, memories) for message in messages])
+    return RecalledRuns([_recalled(thread.state, message, memories) for message in messages])
 
 
 @ROUTES("GET", "/memory/config", _READ)
@@ -279,12 +279,12 @@ async def status(call: Call, *, agent: AgentName = None) -> MemoryStatus:
     return MemoryStatus(_config(call), _document(memory), dict(memory.former), failed)
 
 
-def _told(state: ThreadState, message: Message, memories: Mapping[str | None, Memory]) -> ToldRun:
+def _recalled(state: ThreadState, message: Message, memories: Mapping[str | None, Memory]) -> RecalledRun:
     identity, extra, run = str(message.get("id")), message.get("additional_kwargs"), None
     with suppress(NotFound):  # it is from before what is known of the thread's past
         run = run_of(state, identity)
     agent = agent_of(extra)
-    return ToldRun(run, identity, agent, [ToldFact(ref, memories[agent].text(ref)) for ref in refs_of(extra)])
+    return RecalledRun(run, identity, agent, [RecalledFact(ref, memories[agent].text(ref)) for ref in refs_of(extra)])
 
 
 def _config(call: Call) -> MemoryConfig:

@@ -415,8 +415,8 @@ def _publish(batch: Batch) -> tuple[list[FileUploaded], dict[str, Version]]:
     facts = []
     drafts = batch.drafts
     with batch.folder.exclusive(), batch.folder.open("uploads") as directory:
-        kept = sum(size for name, size, _ in _scan(directory) if name not in drafts)
-        if kept + sum(draft.size for draft in drafts.values()) > batch.limits.max_total_size:
+        stored = sum(size for name, size, _ in _scan(directory) if name not in drafts)
+        if stored + sum(draft.size for draft in drafts.values()) > batch.limits.max_total_size:
             raise too_much(f"more than {batch.limits.max_total_size} bytes in all (uploads.max_total_size)")
         for name, draft in drafts.items():
             try:

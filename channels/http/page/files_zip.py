@@ -73,18 +73,18 @@ class _Sink:
     """What `zipfile` writes to: it cannot go back, and holds what was not sent yet."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        self._held += data
+        self._buffer += data
         return len(data)
 
     def flush(self) -> None:
         """All that is written is there."""
 
     def taken(self) -> bytes:
-        data = bytes(self._held)
-        self._held.clear()
+        data = bytes(self._buffer)
+        self._buffer.clear()
         return data
 
 

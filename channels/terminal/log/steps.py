@@ -272,8 +272,8 @@ def _laid_out(row: Row, number: int, at: float, style: Style, width: int) -> Ite
     room = max(20, width - len(head))
     text, result = one_line(row.text, UNCUT), one_line(row.result, UNCUT)
     if len(text) + len(result) + 2 > room:
-        kept = min(len(result), max(room // RESULT_SHARE, room - len(text) - 2))
-        text, result = one_line(text, room - kept - 2 if kept else room), one_line(result, kept) if kept else ""
+        width = min(len(result), max(room // RESULT_SHARE, room - len(text) - 2))
+        text, result = one_line(text, room - width - 2 if width else room), one_line(result, width) if width else ""
     line = f"{head}{text}" + (f"  {result}" if result else "")
     yield style.red(line) if row.failed else line
     yield from (f"{' ' * len(head)}{more}" for more in row.more)

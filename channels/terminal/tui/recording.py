@@ -162,7 +162,7 @@ class Recording:
     def state(self, count: int) -> ThreadState:
         """Returns the state after the first `count` events. Takes time, the first time for a moment."""
         every = max(KEPT_EVERY, -(-len(self.records) // KEPT_STATES))
-        known = max((kept for kept in self._states if kept <= count), default=0)
+        known = max((number for number in self._states if number <= count), default=0)
         state = self._states.get(known, ThreadState())
         while known + every <= count:
             following = (known // every + 1) * every

@@ -87,7 +87,7 @@ class Imported(NamedTuple):
     chain: str | None
     """The hash of the thread's last event, as far as it was imported."""
     files: int = 0
-    kept: int = 0
+    present: int = 0
     """Files that were there, and stay as they are."""
 
 
@@ -213,8 +213,8 @@ class _Import:
             case ThreadExpirySet(minutes=minutes) if minutes is not None:
                 return {"minutes": None}
             case RunRequested(metadata=metadata):
-                kept = {key: value for key, value in metadata.items() if key not in (DELIVER, TARGET)}
-                values = {"webhook": None, "on_completion": "keep", "metadata": _replaced(kept, self._names)}
+                copied = {key: value for key, value in metadata.items() if key not in (DELIVER, TARGET)}
+                values = {"webhook": None, "on_completion": "keep", "metadata": _replaced(copied, self._names)}
                 return {name: value for name, value in values.items() if name in fields}
             case RunStarted(setup_thread=other) if other:
                 root = self._archive.root
@@ -326,16 +326,16 @@ async def restore_files(archive: Archive, home: Path, user: str, thread: str) ->
 
 
 def _restore_files(archive: Archive, root: Path) -> tuple[int, int]:
-    tree, new, kept = None, set[str](), set[str]()
+    tree, new, present = None, set[str](), set[str]()
     for line in archive.lines():
         if not isinstance(line, FileLine) or line.left_out:
             continue
         if tree is None:
             paths.make_thread(root)
             tree = paths.Tree(paths.mounts_of(root, None, ()))
-        if line.path not in kept:
-            (new if _piece(tree, line, line.path in new) else kept).add(line.path)
-    return len(new), len(kept)
+        if line.path not in present:
+            (new if _piece(tree, line, line.path in new) else present).add(line.path)
+    return len(new), len(present)
 
 
 def _piece(tree: paths.Tree, line: FileLine, begun: bool) -> bool:

@@ -116,18 +116,18 @@ async def records_to_pin(
     pinned, later = ({one.run for one in part} for part in (runs.requests[first : last + 1], runs.requests[last + 1 :]))
     request = runs.requests[first]
     begun = request.begun or request.seq  # it may have waited while another one was at work
-    folding, before, kept = Folding(), None, list[Record]()
+    folding, before, after = Folding(), None, list[Record]()
     async with aclosing(read(root, upto=until if run is None else runs.requests[last].end)) as records:
         async for record in records:
             if record.run in later:
                 continue
             if first == 0 or record.run in pinned or (record.run is None and record.seq > begun):
                 hold(record)
-                kept.append(record)
+                after.append(record)
             elif record.seq < begun:
                 folding.apply(record)
                 before = record
-    return [_folded(folding.state, before, request.seq), *kept] if before else kept
+    return [_folded(folding.state, before, request.seq), *after] if before else after
 
 
 class _Request:

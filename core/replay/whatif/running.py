@@ -37,7 +37,7 @@ Made = Literal["live", "recorded", "replaced", "blocked"]
 """Sources of a call's outcome: made, taken from the log, given with `Changes.results`, or refused."""
 
 
-def _held(record: Record) -> None:
+def _any_number(record: Record) -> None:
     """Allows any number of events."""
 
 
@@ -142,7 +142,7 @@ class Point(NamedTuple):
     """The same as changed."""
 
 
-async def fork_point(read: Read, thread_id: str, at: int, changes: Changes, hold: Hold = _held) -> Point:
+async def fork_point(read: Read, thread_id: str, at: int, changes: Changes, hold: Hold = _any_number) -> Point:
     """Returns the fork point after the event `at`. Of the log the events of one run are held, each of which `hold` is
     told.
 

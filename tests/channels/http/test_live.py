@@ -97,8 +97,8 @@ async def test_what_is_erased_does_not_stay_in_memory(api: Api, worker: Worker, 
     await api.ask("GET", f"/threads/{thread}/state")
 
     def kept() -> bytes:
-        state = system.threads.kept(thread)
-        return msgspec.json.encode([*[raw for _, raw, _ in dumps._kept.values()], state.messages if state else []])
+        state = system.threads.cached(thread)
+        return msgspec.json.encode([*[raw for _, raw, _ in dumps._cache.values()], state.messages if state else []])
 
     assert b"a secret of hers" in kept()
     await system.intake.erase(thread, by="nobody")

@@ -194,7 +194,7 @@ _READS_COMMANDS = re.compile(rf"(?<![\w.-])(?:{_SHELL}|eval|source){_ALONE}")
 
 def without_texts(command: str) -> str:
     """Returns a command without the here-documents of lines in which no shell could run them."""
-    kept: list[str] = []
+    parts: list[str] = []
     marks: list[str] = []
     start = position = 0
     line = 0
@@ -206,10 +206,10 @@ def without_texts(command: str) -> str:
             break
         elif hit.group() == "\n":
             if marks and not _READS_COMMANDS.search(command, line, position):
-                kept.append(command[start:position])
+                parts.append(command[start:position])
                 start = position = _after(command, position, marks)
             line, marks = position, []
-    return "".join([*kept, command[start:]])
+    return "".join([*parts, command[start:]])
 
 
 def _after(command: str, position: int, marks: Sequence[str]) -> int:

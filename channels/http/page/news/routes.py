@@ -62,7 +62,7 @@ async def _play(call: Call, outlet: Outlet, user: str | None, after: int | None)
         await outlet.write(_opening("gap" if missed is None else "ready", begin) + _encoded(missed or (), user))
         while True:
             news, gap = await subscription.take(call.config.http.heartbeat_seconds)
-            new = [told for told in news if told.seq > seq]
+            new = [item for item in news if item.seq > seq]
             if gap:
                 await outlet.write(_opening("gap", new[0].seq - 1 if new else hub.seq))
             if new:
@@ -89,9 +89,9 @@ def _opening(event: str, seq: int) -> bytes:
 def _encoded(every: Sequence[ThreadNews], user: str | None) -> bytes:
     """The frames of some facts. Only the last of each has an id: the point up to which all was seen."""
     frames = []
-    for told in every:
-        owner = b"" if user is not None else b'"user":%b,' % msgspec.json.encode(told.user)
-        for place, (kind, data) in enumerate(told.news, 1):
-            identity = str(told.seq) if place == len(told.news) else ""
+    for item in every:
+        owner = b"" if user is not None else b'"user":%b,' % msgspec.json.encode(item.user)
+        for place, (kind, data) in enumerate(item.news, 1):
+            identity = str(item.seq) if place == len(item.news) else ""
             frames.append(Frame(kind, b"{%b%b" % (owner, data[1:]), identity))
     return sse.encoded(frames)

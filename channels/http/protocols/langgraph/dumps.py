@@ -31,7 +31,7 @@ encode = msgspec.json.Encoder().encode
 
 _made: LRUCache[tuple[int, str], tuple[Record, bytes]] = LRUCache(ONCE_BYTES, lambda made: len(made[1]))
 
-_kept: dict[tuple[int, bool, bool], tuple[Message, msgspec.Raw, int]] = {}
+_cache: dict[tuple[int, bool, bool], tuple[Message, msgspec.Raw, int]] = {}
 _size = 0
 
 
@@ -46,8 +46,8 @@ def head(message: Message, state: ThreadState) -> msgspec.Raw:
 
 
 def _known(message: Message, run: Run | None, *, numbered: bool) -> msgspec.Raw | None:
-    kept = _kept.get((id(message), run is not None, numbered))
-    return kept[1] if kept is not None and kept[0] is message else None
+    entry = _cache.get((id(message), run is not None, numbered))
+    return entry[1] if entry is not None and entry[0] is message else None
 
 
 def _encoded(message: Message, run: Run | None, number: int | None, *, numbered: bool) -> msgspec.Raw:
@@ -56,12 +56,12 @@ def _encoded(message: Message, run: Run | None, number: int | None, *, numbered:
     key = (id(message), run is not None, numbered)
     data = encode(with_number(full(timed(message, run)), number))
     encoded = msgspec.Raw(data)
-    if (kept := _kept.pop(key, None)) is not None:
-        _size -= kept[2]
-    _kept[key] = (message, encoded, len(data))
+    if (entry := _cache.pop(key, None)) is not None:
+        _size -= entry[2]
+    _cache[key] = (message, encoded, len(data))
     _size += len(data)
     while _size > KEPT_BYTES:
-        _size -= _kept.pop(next(iter(_kept)))[2]
+        _size -= _cache.pop(next(iter(_cache)))[2]
     return encoded
 
 
@@ -89,7 +89,7 @@ def once(fact: Record, name: str, make: Callable[[], bytes]) -> bytes:
 def forget() -> None:
     """Drop what is kept."""
     global _size
-    _kept.clear()
+    _cache.clear()
     _made.clear()
     _size = 0
 

@@ -41,7 +41,7 @@ async def _forgetting(live: Live) -> None:
             if erased or lost:
                 _drop(live)
             for thread_id, seq in erased.items():
-                if services.threads.kept(thread_id) is None:
+                if services.threads.cached(thread_id) is None:
                     continue
                 try:
                     await services.threads.load(thread_id, at_least=seq)

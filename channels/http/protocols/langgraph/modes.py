@@ -76,7 +76,7 @@ class Modes:
     def __init__(self, thread_id: str, run_id: str, modes: Collection[str], run: Run | None) -> None:
         self._thread = thread_id
         self._run = run_id
-        self._wanted = frozenset(modes)
+        self._modes = frozenset(modes)
         self._tuple = "messages-tuple" in modes
         self._legacy = Cumulative() if "messages" in modes and not self._tuple else None
         self._events = Callbacks(run_id) if "events" in modes else None
@@ -89,7 +89,7 @@ class Modes:
     @property
     def names(self) -> frozenset[str]:
         """The modes that were asked for."""
-        return self._wanted
+        return self._modes
 
     @property
     def shows_text(self) -> bool:
@@ -124,7 +124,7 @@ class Modes:
         return emits
 
     def progress(self, progress: Progress) -> list[tuple[str, bytes]]:
-        return self.shown(progress, self._wanted)
+        return self.shown(progress, self._modes)
 
     @staticmethod
     def shown(progress: Progress, modes: Collection[str]) -> list[tuple[str, bytes]]:
@@ -178,7 +178,7 @@ class Modes:
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
                 void = void or (isinstance(event, RunRolledBack) and before.runs[self._run].attempt > 0)
                 emits = self._ended(record, event, state, void=void)
-            case _ if "custom" in self._wanted and is_for_chats(event):
+            case _ if "custom" in self._modes and is_for_chats(event):
                 emits = iter([(Slot.CUSTOM, "custom", dumps.encode(event_json(record)))])
         return list(emits)
 
@@ -192,12 +192,12 @@ class Modes:
         yield from self._model_next(record, state)
 
     def _root(self, record: Record, state: ThreadState) -> Iterator[Emit]:
-        if self._wanted.isdisjoint(("checkpoints", "debug")):
+        if self._modes.isdisjoint(("checkpoints", "debug")):
             return
         payload = snapshots.root_event(record, state)
-        if "checkpoints" in self._wanted:
+        if "checkpoints" in self._modes:
             yield Slot.ROOT, "checkpoints", dumps.encode(payload)
-        if "debug" in self._wanted:
+        if "debug" in self._modes:
             step = payload["metadata"]["step"]
             yield Slot.DEBUG_ROOT, "debug", self._debug("checkpoint", payload, record, step)
 
@@ -209,7 +209,7 @@ class Modes:
             yield Slot.EVENT_START, "events", self._events.model_start(self._task, state)
 
     def _model_failed(self, record: Record, event: ModelFailed, state: ThreadState) -> Iterator[Emit]:
-        if event.wait_ms is not None and "custom" in self._wanted:
+        if event.wait_ms is not None and "custom" in self._modes:
             yield Slot.CUSTOM, "custom", dumps.encode(retry_json(event))
         if self.shows_text:
             yield from self._values(record, state)
@@ -233,8 +233,8 @@ class Modes:
         yield from self._step(record, state)
 
     def _tool_requested(self, record: Record, event: ToolRequested, state: ThreadState) -> Iterator[Emit]:
-        asked = next((call for call in unanswered(state.messages) if call["id"] == event.call_id), None)
-        args = event.args if event.args is not None else (asked or {}).get("args", {})
+        call = next((call for call in unanswered(state.messages) if call["id"] == event.call_id), None)
+        args = event.args if event.args is not None else (call or {}).get("args", {})
         call = {"type": "tool_call", "id": event.call_id, "name": event.name, "args": args}
         yield from self._task_start(record.id, "tools", call, record, state)
         if self._events:
@@ -270,18 +270,18 @@ class Modes:
         """The web page waits for this update, and for what removes all messages to come first (DeerFlow's
         middleware Summarization).
         """
-        if "updates" in self._wanted:
+        if "updates" in self._modes:
             update = dumps.numbered_values(state.commits[state.head].patch, state)
             yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: update})
         yield from self._step(record, state)
 
     def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
-        if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
+        if "custom" in self._modes and (data := task_event(event, state.runs[self._run])) is not None:
             yield Slot.CUSTOM, "custom", dumps.encode(data)
 
     def _titled(self, record: Record, state: ThreadState) -> Iterator[Emit]:
         """The web page renames its conversation at this update. Before the run starts there are no values to show."""
-        if "updates" in self._wanted:
+        if "updates" in self._modes:
             yield Slot.UPDATES, "updates", dumps.encode({TITLED: {"title": state.values.get("title")}})
         if state.runs[self._run].status in ("running", "success"):
             yield from self._values(record, state)
@@ -291,9 +291,9 @@ class Modes:
     ) -> Iterator[Emit]:
         if whole:
             yield from self._values(record, state)
-        if committed and "checkpoints" in self._wanted:
+        if committed and "checkpoints" in self._modes:
             yield Slot.CHECKPOINT, "checkpoints", dumps.encode(snapshots.checkpoint_event(record, state))
-        if committed and "debug" in self._wanted:
+        if committed and "debug" in self._modes:
             payload = snapshots.checkpoint_event(record, state)
             yield Slot.DEBUG_CHECKPOINT, "debug", self._debug("checkpoint", payload, record, _step_of(state, 0))
 
@@ -301,37 +301,37 @@ class Modes:
         def encoded() -> bytes:
             return dumps.encode(dumps.timed_values(state.values, state, state.head))
 
-        if "values" in self._wanted:
+        if "values" in self._modes:
             yield Slot.VALUES, "values", dumps.once(record, "values", encoded)
 
     def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
         payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
-        if "tasks" in self._wanted:
+        if "tasks" in self._modes:
             yield Slot.TASK, "tasks", dumps.encode(payload)
-        if "debug" in self._wanted:
+        if "debug" in self._modes:
             yield Slot.DEBUG_TASK, "debug", self._debug("task", payload, record, _step_of(state, 1))
 
     def _task_end(
         self, task: str, node: str, update: Json, error: str | None, record: Record, state: ThreadState
     ) -> Iterator[Emit]:
         payload: Json = {"id": task, "name": node, "error": error, "result": update, "interrupts": []}
-        if "tasks" in self._wanted:
+        if "tasks" in self._modes:
             yield Slot.TASK_RESULT, "tasks", dumps.encode(payload)
-        if "debug" in self._wanted:
+        if "debug" in self._modes:
             yield Slot.DEBUG_TASK_RESULT, "debug", self._debug("task_result", payload, record, _step_of(state, 0))
-        if "updates" in self._wanted:
+        if "updates" in self._modes:
             yield Slot.UPDATES, "updates", dumps.encode({node: update})
 
     def _paused(self, record: Record, event: RunPaused, state: ThreadState, *, void: bool) -> Iterator[Emit]:
         """Interrupts are reported through `values` also where only `updates` were not asked for (protocol §5.1)."""
-        asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
-        if "updates" in self._wanted:
-            yield Slot.UPDATES, "updates", dumps.encode({"__interrupt__": asked})
-        if asked and ("values" in self._wanted or "updates" not in self._wanted):
+        interrupts = [{"id": one.id, "value": one.value} for one in event.interrupts]
+        if "updates" in self._modes:
+            yield Slot.UPDATES, "updates", dumps.encode({"__interrupt__": interrupts})
+        if interrupts and ("values" in self._modes or "updates" not in self._modes):
             yield (
                 Slot.VALUES,
                 "values",
-                dumps.encode({**dumps.timed_values(state.values, state, state.head), "__interrupt__": asked}),
+                dumps.encode({**dumps.timed_values(state.values, state, state.head), "__interrupt__": interrupts}),
             )
         elif void:
             yield from self._values(record, state)
@@ -350,7 +350,7 @@ class Modes:
         if isinstance(event, RunFailed):
             if event.message is not None:
                 yield from self._whole(event.message, "model", state)
-                if "updates" in self._wanted:
+                if "updates" in self._modes:
                     update = {"model": {"messages": [dumps.head(event.message, state)]}}
                     yield Slot.UPDATES, "updates", dumps.encode(update)
                 yield from self._step(record, state)

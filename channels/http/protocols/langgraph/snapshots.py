@@ -97,9 +97,9 @@ def timeline(state: ThreadState, indices: Iterable[int]) -> Iterator[tuple[int, 
     come from is kept, and messages are shared between all.
     """
     commits = sorted(set(indices))
-    kept = _junctions(state, commits)
+    stops = _junctions(state, commits)
     known: dict[int, tuple[Json, dict[str, int]]] = {}
-    for index in sorted(kept):
+    for index in sorted(stops):
         path: list[int] = []
         start: tuple[Json, dict[str, int]] = ({}, {})
         for step in state.chain(index):
@@ -124,14 +124,14 @@ def _junctions(state: ThreadState, commits: Iterable[int]) -> set[int]:
     kept.
     """
     seen: set[int] = set()
-    kept = set(commits)
+    stops = set(commits)
     for index in commits:
         while index >= 0 and index not in seen:
             seen.add(index)
             index = -1 if state.commits.has_values(index) else state.commits[index].parent
         if index >= 0:
-            kept.add(index)
-    return kept
+            stops.add(index)
+    return stops
 
 
 def _copied(values: Json, places: dict[str, int]) -> tuple[Json, dict[str, int]]:

@@ -181,10 +181,10 @@ def _supersteps(supersteps: Sequence[Superstep]) -> list[Step]:
 
 
 def _metadata(metadata: Json | None) -> Json:
-    kept = {key: value for key, value in (metadata or {}).items() if key not in RESERVED}
-    if len(msgspec.json.encode(kept)) > MOST_METADATA:
+    own = {key: value for key, value in (metadata or {}).items() if key not in RESERVED}
+    if len(msgspec.json.encode(own)) > MOST_METADATA:
         raise Invalid(f"metadata: at most {MOST_METADATA} bytes")
-    return kept
+    return own
 
 
 def _expiry(ttl: float | Ttl | None) -> ThreadExpirySet:

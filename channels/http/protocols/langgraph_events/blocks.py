@@ -34,11 +34,11 @@ class _Block:
 
 
 class Body:
-    """One message, as far as it is known. `said` is all that was sent of it, after `before`."""
+    """One message, as far as it is known. `events` is all that was sent of it, after `before`."""
 
     def __init__(self, message: str, before: Sequence[MessageEvent] = ()) -> None:
         self.message = message
-        self.said = list(before)
+        self.events = list(before)
         self.begun = False
         self._blocks: dict[tuple[Part, int], _Block] = {}
         self._current: tuple[Part, int] | None = None
@@ -46,7 +46,7 @@ class Body:
 
     def feed(self, piece: Piece) -> list[MessageEvent]:
         """The next characters of the message's line."""
-        before = len(self.said)
+        before = len(self.events)
         self._begin()
         key = (piece.part, piece.index)
         if key != self._current:
@@ -58,11 +58,11 @@ class Body:
         self._waiting += piece.text
         while len(self._waiting) >= (size := min(max(block.sent // GROWTH, LEAST), MOST)):
             self._delta(block, piece.part, size)
-        return self.said[before:]
+        return self.events[before:]
 
     def finish(self, event: ModelCompleted) -> list[MessageEvent]:
         """Everything that was not sent yet of a message whose line was fed; the last one is `message-finish`."""
-        before = len(self.said)
+        before = len(self.events)
         message = event.message
         self._begin()
         self._leave()
@@ -70,8 +70,8 @@ class Body:
             content = _content(part, index, event, blank=block.blank)
             if content is not None:
                 self._block(block, "finish", content)
-        self.said.append((f"{self.message}:finish", {**self._named("message-finish"), **_summary(message)}))
-        return self.said[before:]
+        self.events.append((f"{self.message}:finish", {**self._named("message-finish"), **_summary(message)}))
+        return self.events[before:]
 
     def abandon(self) -> list[MessageEvent]:
         """The message is not going to be finished."""
@@ -81,7 +81,7 @@ class Body:
     def _begin(self) -> None:
         if not self.begun:
             self.begun = True
-            self.said.append((f"{self.message}:start", {"event": "message-start", "role": "ai", "id": self.message}))
+            self.events.append((f"{self.message}:start", {"event": "message-start", "role": "ai", "id": self.message}))
 
     def _enter(self, key: tuple[Part, int], piece: Piece) -> None:
         block = self._blocks[key] = _Block(len(self._blocks), piece)
@@ -95,12 +95,12 @@ class Body:
         text, self._waiting = self._waiting[:size], self._waiting[size:]
         if not block.blank:
             data = {**self._named("content-block-delta"), "index": block.index, **_addition(part, text)}
-            self.said.append((f"{self.message}:{block.index}:{block.sent}", data))
+            self.events.append((f"{self.message}:{block.index}:{block.sent}", data))
         block.sent += size
 
     def _block(self, block: _Block, what: str, content: Json) -> None:
         data = {**self._named(f"content-block-{what}"), "index": block.index, "content": content}
-        self.said.append((f"{self.message}:{block.index}:{what}", data))
+        self.events.append((f"{self.message}:{block.index}:{what}", data))
 
     def _named(self, event: str) -> Json:
         return {"event": event, "id": self.message}
@@ -159,8 +159,8 @@ def _content(part: Part, index: int, event: ModelCompleted, *, blank: bool) -> J
         case "text":
             return {"type": "text", "text": text_of(message.get("content", ""))}
         case "reasoning":
-            said = message.get("additional_kwargs", {}).get("reasoning_content")
-            return {"type": "reasoning", "reasoning": str(said)} if said else None
+            reasoning = message.get("additional_kwargs", {}).get("reasoning_content")
+            return {"type": "reasoning", "reasoning": str(reasoning)} if reasoning else None
         case "call" if blank:
             return {"type": "non_standard", "value": {}}
         case "call":

@@ -82,7 +82,7 @@ class Feed:
         """The number up to which everything was sent."""
         return place(self._tape.seq, Slot.ENDED)
 
-    async def add(self, name: str, wanted: Filter) -> AsyncIterator[Item]:
+    async def add(self, name: str, subscription: Filter) -> AsyncIterator[Item]:
         """Subscribe: what the others have not heard yet, then what the new one has missed.
 
         Raises `NotFound` (also `tell` does) if the thread is somebody else's.
@@ -96,13 +96,13 @@ class Feed:
             state = await self._live.services.threads.load(self._thread)
             self._tape = Tape(state, self._wants, clock=milliseconds(state.updated_at, _clock(state)))
             self._check()
-        self._filters[name] = wanted
-        async for event in self._past(wanted):
+        self._filters[name] = subscription
+        async for event in self._past(subscription):
             yield event
         for event in self._tape.unfinished():
-            if wanted.wants(event.channel, event.namespace):
+            if subscription.wants(event.channel, event.namespace):
                 yield event
-        if wanted.present and not _waiting(self._tape.state) and self._tape.state.runs:
+        if subscription.present and not _waiting(self._tape.state) and self._tape.state.runs:
             self._recalled[name] = self._tape.seq
             asyncio.get_running_loop().call_later(RECALL_SECONDS, self._call_due)
         self._follower.wake()
@@ -147,19 +147,19 @@ class Feed:
     def _read(self, *, after: int, upto: int | None = None) -> AsyncGenerator[Record]:
         return self._live.reading.read(thread(self._thread), after=after, upto=upto)
 
-    async def _past(self, wanted: Filter) -> AsyncIterator[WireEvent]:
+    async def _past(self, subscription: Filter) -> AsyncIterator[WireEvent]:
         now = self._tape.state
         after, snapshots_from = -1, 0
-        since = wanted.since
-        if wanted.since_event_id is not None:
-            since = place_of(now, wanted.since_event_id)
-        if wanted.present:
+        since = subscription.since
+        if subscription.since_event_id is not None:
+            since = place_of(now, subscription.since_event_id)
+        if subscription.present:
             after = place(_since(now)) - 1
         elif since is not None and since <= self.position():
             after = since
         elif len(now.commits) > SNAPSHOTS:
             snapshots_from = now.commits[-SNAPSHOTS].seq
-        async for event in self._replayed(wanted, after, self._tape.seq, snapshots_from):
+        async for event in self._replayed(subscription, after, self._tape.seq, snapshots_from):
             yield event
 
     async def _recall(self) -> AsyncIterator[WireEvent]:
@@ -176,13 +176,13 @@ class Feed:
         self._follower.wake()
 
     async def _replayed(
-        self, wanted: Filter, after: int, upto: int, snapshots_from: int = 0
+        self, subscription: Filter, after: int, upto: int, snapshots_from: int = 0
     ) -> AsyncIterator[WireEvent]:
         """Returns the events after a number, of the facts up to one."""
         state = await self._begun_by(whole_upto(after))
         tape = Tape(
             state,
-            wanted.wants,
+            subscription.wants,
             after=after,
             clock=_clock(state),
             gone=self._tape.state.undone,
@@ -210,9 +210,9 @@ class Feed:
         await informed(self._live, tape)(item)
 
     def _audible(self) -> Iterable[Speaker]:
-        """The run that is open and its subagents, if their previews are wanted."""
-        wanted = any(one.channels & {"messages", "tools"} for one in self._filters.values())
-        run = _first_open(self._tape.state) if wanted else None
+        """The run that is open and its subagents, if their previews are subscribed to."""
+        has_previews = any(one.channels & {"messages", "tools"} for one in self._filters.values())
+        run = _first_open(self._tape.state) if has_previews else None
         return [run, *self._tape.voices()] if run is not None else []
 
     def _fetch_missed(self) -> None:

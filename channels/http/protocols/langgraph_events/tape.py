@@ -139,7 +139,7 @@ class Tape:
         return [
             event
             for speaker in speakers
-            for event in self._message_events(self._bodies[speaker].said, self._namespace(speaker))
+            for event in self._message_events(self._bodies[speaker].events, self._namespace(speaker))
         ]
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
@@ -201,11 +201,11 @@ class Tape:
     def _started(self, record: Record, run: Run, before: Before) -> Iterator[WireEvent]:
         yield from self._lifecycle(record, run, Slot.RUNNING, "running")
         if run.request.resume and before.paused and self._wants("input", ROOT):
-            told = answered(before, run.request.resume)
+            answers = answered(before, run.request.resume)
             ids = [
                 one.id
                 for one in before.paused.interrupts
-                if len(told.get(one.call_id or "", ())) > len(before.answers.get(one.call_id or "", ()))
+                if len(answers.get(one.call_id or "", ())) > len(before.answers.get(one.call_id or "", ()))
             ]
             yield from self._event(
                 record,
@@ -229,8 +229,8 @@ class Tape:
         yield from self._step(record, before)
 
     def _tool_requested(self, record: Record, event: ToolRequested) -> Iterator[WireEvent]:
-        asked = next((call for call in unanswered(self.state.messages) if call["id"] == event.call_id), None)
-        args = event.args if event.args is not None else (asked or {}).get("args", {})
+        call = next((call for call in unanswered(self.state.messages) if call["id"] == event.call_id), None)
+        args = event.args if event.args is not None else (call or {}).get("args", {})
         data = {"event": "tool-started", "tool_call_id": event.call_id, "tool_name": event.name, "input": args}
         yield from self._event(record, Slot.TOOL, "tools", data, namespace=_of_tool(event.call_id, event.name))
         if self._wants("tasks", ROOT):
@@ -400,12 +400,12 @@ class Tape:
         subagent = self._moments.subagent(speaker)
         return ROOT if subagent is None else (f"tools:{subagent.call_id}",)
 
-    def _message_events(self, said: Iterable[MessageEvent], namespace: Namespace = ROOT) -> list[WireEvent]:
+    def _message_events(self, events: Iterable[MessageEvent], namespace: Namespace = ROOT) -> list[WireEvent]:
         if not self._wants("messages", namespace):
             return []
         return [
             WireEvent("messages", "messages", namespace, identity, None, self.clock, encode(data))
-            for identity, data in said
+            for identity, data in events
         ]
 
     def _broken_off(self, speaker: str, namespace: Namespace | None = None) -> list[WireEvent]:

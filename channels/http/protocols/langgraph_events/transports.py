@@ -38,12 +38,12 @@ NOT_FOUND, UNAVAILABLE, RESTARTING = 4404, 4503, 1012
 # ── server-sent events ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def play(call: Call, thread_id: str, wanted: Filter) -> web.StreamResponse:
+async def play(call: Call, thread_id: str, subscription: Filter) -> web.StreamResponse:
     """Everything the subscription wants, until the client goes."""
     outlet = Outlet(call.request, CONTENT_TYPE, {})
     async with sending(outlet, "thread stream", thread=thread_id):
         async with Feed.open(call.live, thread_id, call.user) as feed:
-            async for data in gathered(_framed(feed.add("", wanted))):
+            async for data in gathered(_framed(feed.add("", subscription))):
                 await outlet.write(data)
             if not outlet.response.prepared:
                 await outlet.write(HEARTBEAT)
@@ -141,7 +141,7 @@ class Socket:
 
     async def _subscribe(self, feed: Feed, command: Command) -> None:
         try:
-            wanted = Filter(convert(command.params or {}, SubscribeParams))
+            subscription = Filter(convert(command.params or {}, SubscribeParams))
         except Invalid as error:
             await self._send(encode(failure(command.id, "invalid_argument", str(error))))
             return
@@ -153,7 +153,7 @@ class Socket:
             self._names.add(name)
             await self._send(encode(success(command.id, {"subscription_id": name})))
             try:
-                async for item in feed.add(name, wanted):
+                async for item in feed.add(name, subscription):
                     await self._send(item)
                 if not feed.ended:
                     return
