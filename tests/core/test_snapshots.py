@@ -242,6 +242,8 @@ def test_the_version_covers_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
     version = ThreadForm().version
 
     class WeatherSeen(Event, frozen=True):
+        """A test's own event."""
+
         def patch(self, values: Mapping[str, Any]) -> Json:
             return {"weather": "fine"}
 
