@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -20,6 +20,16 @@ LONGEST_WAIT = 3600.0
 """Longest pause that a platform is granted, in seconds: one that names more would silence an account for good."""
 _LOST: tuple[type[Exception], ...] = (aiohttp.ClientError, TimeoutError, OSError)
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+class Response(Protocol):
+    """The status and the headers of an answer."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
 
 
 def open_session(**options: Any) -> aiohttp.ClientSession:
@@ -39,8 +49,12 @@ def certainty(what: str, *, effect: bool = True, others: tuple[type[Exception], 
     except _NOT_SENT as error:
         raise Unavailable(f"{what}: no connection: {reasons.lost(error)}") from None
     except (*_LOST, *others) as error:
-        kind = FateUnknown if effect else Unavailable
-        raise kind(f"{what}: no answer: {reasons.lost(error)}") from None
+        raise lost(f"{what}: no answer: {reasons.lost(error)}", effect=effect) from None
+
+
+def lost(text: str, *, effect: bool) -> Unavailable:
+    """Returns the error of a call that left without an answer."""
+    return FateUnknown(text) if effect else Unavailable(text)
 
 
 def retry_after(headers: Mapping[str, str], default: float) -> float:
@@ -78,7 +92,7 @@ class Waits:
         self._until[limited] = now + seconds
 
 
-def check_transfer(response: aiohttp.ClientResponse, what: str, refused: str = "") -> None:
+def check_transfer(response: Response, what: str, refused: str = "") -> None:
     """Raises the error of an answer to a file that is sent or fetched. `refused`: what a refusal means."""
     if response.status == 429:
         raise RateLimited(f"{what}: HTTP 429", retry_after(response.headers, RETRY_SECONDS))

@@ -5,28 +5,20 @@ The SDK's own calls block, swallow errors and keep a dead token.
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
-import anyio
 
-from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, retry_after
-from core.chat.download import save
-from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from channels.chat.calls import Waits, retry_after
+from channels.chat.rest import FILE_SECONDS, Answer, Rest, Token, no_answer
+from core.chat.port import ChatGone, CredentialsDead, RateLimited, Rejected
 from core.errors import Unavailable
 
 BASE_URL = "https://api.dingtalk.com"
 UPLOAD_URL = "https://oapi.dingtalk.com"
 """The old host: media are uploaded there only."""
-CALL_SECONDS = 15.0
-CONNECT_SECONDS = 8.0
-TRANSFER_SECONDS = 300.0
-RENEWAL_SECONDS = 300.0
-"""A token is not used in its last seconds (as in DeerFlow)."""
 THROTTLE_SECONDS = 1.0
 """Seconds to wait after a refusal for the rate that names no time."""
 GONE = (
@@ -42,15 +34,9 @@ GONE = (
 )
 """Codes, in lower case, after which a chat or a person cannot be written to any more."""
 LIMITED = ("qpslimit", "throttling", "toomanyrequests", "overquota", "flowcontrol")
+OLD_HOST_REFUSES = (40001, 40014, 42001)
+"""Codes by which the host of uploads refuses a token."""
 DEAD = ("invalidclient", "invalidappkey", "authfailed", "invalid_client", "appnotfound", "forbidden.appstopped")
-
-
-class Answer(NamedTuple):
-    """An HTTP response: `retry_after` in seconds, 0 if it has none."""
-
-    status: int
-    body: Mapping[str, Any] | None
-    retry_after: float
 
 
 class Forbidden(Rejected):
@@ -70,13 +56,10 @@ class Api:
 
     def __init__(self, client_id: str, client_secret: str, base_url: str = "", upload_url: str = "") -> None:
         self.client_id = client_id
+        self.rest = Rest(base_url or BASE_URL, fresh=True)
+        self.token = Token(self._issue)
         self._client_secret = client_secret
-        self._base_url = (base_url or BASE_URL).rstrip("/")
         self._upload_url = (upload_url or UPLOAD_URL).rstrip("/")
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}
-        self._token = ""
-        self._token_until = 0.0
-        self._renewal = anyio.Lock()
         self._waits = Waits()
 
     async def call(
@@ -88,23 +71,16 @@ class Api:
         """
         if (seconds := self._waits.rest(path)) > 0:
             raise Waiting(f"DingTalk {path}: it has asked to wait", seconds)
+
+        async def send(token: str) -> Answer:
+            headers = {"x-acs-dingtalk-access-token": token}
+            return await self._send(method, path, effect=not idempotent, json=body, headers=headers)
+
         try:
-            return await self._called(method, path, body, idempotent)
+            return body_of(path, await self.token.use(send, _is_token_refused), effect=not idempotent)
         except RateLimited as error:
             self._waits.note(path, error.seconds)
             raise
-
-    async def _called(self, method: str, path: str, body: Mapping[str, Any], idempotent: bool) -> Mapping[str, Any]:
-        for first in (True, False):
-            token = await self.token()
-            headers = {"x-acs-dingtalk-access-token": token}
-            answer = await self._send(method, self._base_url + path, idempotent, json=body, headers=headers)
-            if not _token_refused(answer):
-                return body_of(path, answer)
-            self._forget(token)
-            if not first:
-                raise Unavailable(f"DingTalk {path}: a fresh token was refused")
-        raise AssertionError
 
     async def open_stream(self, topics: list[dict[str, str]]) -> Mapping[str, Any]:
         """Returns `endpoint` and `ticket` of a connection. Raises `CredentialsDead` if the token is refused, too."""
@@ -116,115 +92,63 @@ class Api:
             "ua": "sika",
         }
         try:
-            answer = body_of(path, await self._send("POST", self._base_url + path, True, json=body))
+            answer = body_of(path, await self._send("POST", path, json=body))
         except (Rejected, ChatGone) as error:
-            await self._renew()
+            await self.token.get(await self.token.get())
             raise Unavailable(f"{error}; is the stream mode of the bot switched on?") from None
         if not answer.get("endpoint") or not answer.get("ticket"):
             raise Unavailable(f"DingTalk {path}: the answer has no endpoint")
         return answer
 
-    async def token(self) -> str:
-        """Returns the access token; asks for a new one before the old one expires, once for all callers."""
-        async with self._renewal:
-            if time.monotonic() >= self._token_until:
-                await self._renew()
-            return self._token
-
-    async def _renew(self) -> None:
+    async def _issue(self) -> tuple[str, float]:
         path = "/v1.0/oauth2/accessToken"
         body = {"appKey": self.client_id, "appSecret": self._client_secret}
-        answer = await self._send("POST", self._base_url + path, True, json=body)
+        answer = await self._send("POST", path, json=body)
         if answer.status in (400, 401, 403) and _matches(answer, DEAD):
             raise CredentialsDead(f"DingTalk does not accept client_id and client_secret ({_code(answer)})")
         content = body_of(path, answer)
         token = content.get("accessToken")
         if not isinstance(token, str) or not token:
             raise Unavailable(f"DingTalk {path}: the answer has no token")
-        lifetime = float(content.get("expireIn") or 7200)
-        self._token, self._token_until = token, time.monotonic() + max(lifetime - RENEWAL_SECONDS, lifetime / 2)
-
-    def _forget(self, token: str) -> None:
-        if token == self._token:
-            self._token_until = 0.0
+        return token, float(content.get("expireIn") or 7200)
 
     async def upload(self, file: Path, name: str, kind: str) -> str:
         """Uploads a medium and returns its id. Nobody sees it, so a second time does no harm."""
-        for first in (True, False):
-            token = await self.token()
-            url = f"{self._upload_url}/media/upload"
-            query = {"access_token": token, "type": kind}
-            stream = await anyio.to_thread.run_sync(file.open, "rb")
-            try:
+        path = "/media/upload"
+
+        async def send(token: str) -> Answer:
+            with file.open("rb") as stream:
                 form = aiohttp.FormData()
                 form.add_field("media", stream, filename=name, content_type="application/octet-stream")
-                answer = await self._send("POST", url, True, TRANSFER_SECONDS, data=form, params=query)
-            finally:
-                await anyio.to_thread.run_sync(stream.close)
-            error = (answer.body or {}).get("errcode", 0)
-            if not _token_refused(answer) and error not in (40001, 40014, 42001):  # tokens that the old host refuses
-                break
-            self._forget(token)
-            if not first:
-                raise Unavailable("DingTalk /media/upload: a fresh token was refused")
-        content = body_of("/media/upload", answer)
+                params = {"access_token": token, "type": kind}
+                return await self._send("POST", self._upload_url + path, seconds=FILE_SECONDS, data=form, params=params)
+
+        content = body_of(path, await self.token.use(send, _is_token_refused))
+        error = content.get("errcode", 0)
         if error in (88, 90018, 130101):
-            raise RateLimited(f"DingTalk /media/upload: {error}", THROTTLE_SECONDS)
+            raise RateLimited(f"DingTalk {path}: {error}", THROTTLE_SECONDS)
         if error or not content.get("media_id"):
             raise Rejected(f"DingTalk does not take the file {name!r}: {content.get('errmsg', error)} ({error})")
         return str(content["media_id"])
 
-    async def download(self, url: str, into: Path, limit: int, is_page: bool) -> None:
-        """Writes what lies at an address into a file. `is_page`: it may be HTML."""
-        timeout = aiohttp.ClientTimeout(total=TRANSFER_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=CALL_SECONDS)
-        with certainty("the file", effect=False):
-            async with self._session(kept=True).get(url, timeout=timeout) as response:
-                check_transfer(response, "the file's host", "the file's address is not valid any more")
-                if response.content_type == "text/html" and not is_page:
-                    raise Rejected("the file's address shows a page, not the file")
-                chunks = response.content.iter_chunked(CHUNK)
-                kept = chunks if is_page else _without_page(chunks)
-                await save(kept, into, limit, "the file", response.content_length)
-
-    async def _send(
-        self, method: str, url: str, idempotent: bool, seconds: float = CALL_SECONDS, **content: Any
-    ) -> Answer:
-        """Sends a request. Raises `Unavailable` if it did not leave or may be sent again, else `FateUnknown`."""
-        path = url.partition("://")[2].partition("/")[2]
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        with certainty(f"DingTalk /{path}", effect=not idempotent):
-            async with self._session(kept=idempotent).request(method, url, timeout=timeout, **content) as response:
-                text = await response.text(errors="replace")
-                answer = Answer(response.status, _object(text), retry_after(response.headers, 0.0))
-        if answer.status >= 500 and not _matches(answer, LIMITED):
-            raise _lost(f"DingTalk /{path} answers {answer.status} {_code(answer)}".rstrip(), idempotent)
-        if answer.status < 300 and answer.body is None:
-            raise _lost(f"DingTalk /{path}: the answer is no JSON", idempotent)
-        return answer
-
-    def _session(self, *, kept: bool) -> aiohttp.ClientSession:
-        # A kept connection that the server has closed meanwhile looks like a lost answer, after which the fate is
-        # unknown. A fresh one that fails has certainly sent nothing.
-        if kept not in self._sessions:
-            connector = aiohttp.TCPConnector(force_close=not kept, limit=32)
-            self._sessions[kept] = aiohttp.ClientSession(connector=connector, trust_env=True)
-        return self._sessions[kept]
-
-    async def close(self) -> None:
-        while self._sessions:
-            await self._sessions.popitem()[1].close()
+    async def _send(self, method: str, path: str, *, effect: bool = False, **options: Any) -> Answer:
+        what = f"DingTalk {path.removeprefix(self._upload_url)}"
+        return await self.rest.send(method, path, what, effect=effect, **options)
 
 
-def body_of(path: str, answer: Answer) -> Mapping[str, Any]:
+def body_of(path: str, answer: Answer, *, effect: bool = False) -> Mapping[str, Any]:
     """Returns the body of a call that succeeded. Raises what the refusal means."""
-    if answer.status < 300 and answer.body is not None and answer.body.get("success") is not False:
-        return answer.body
-    text = f"DingTalk {path}: {_code(answer)} {_message(answer)}".strip()
+    body = answer.fields
+    if answer.status < 300 and body and body.get("success") is not False:
+        return body
+    text = f"DingTalk {path}: {_code(answer)} {str(body.get('message', ''))[:300]}".strip()
     if answer.status == 429 or _matches(answer, LIMITED):
-        raise RateLimited(text, answer.retry_after or THROTTLE_SECONDS)
+        raise RateLimited(text, retry_after(answer.headers, THROTTLE_SECONDS))
+    if not body or answer.status >= 500:
+        raise no_answer(answer, text, effect=effect)
     if is_gone(_code(answer)):
         raise ChatGone(text)
-    detail = (answer.body or {}).get("accessdenieddetail")
+    detail = body.get("accessdenieddetail")
     scopes = detail.get("requiredScopes") if isinstance(detail, dict) else None
     if isinstance(scopes, list) and scopes:
         raise Forbidden(text, [str(scope) for scope in scopes])
@@ -236,12 +160,9 @@ def is_gone(code: str) -> bool:
     return any(known in code.lower() for known in GONE)
 
 
-def _lost(text: str, idempotent: bool) -> Unavailable:
-    return Unavailable(text) if idempotent else FateUnknown(text)
-
-
-def _token_refused(answer: Answer) -> bool:
-    return answer.status == 401 or (answer.status in (400, 403) and _matches(answer, ("invalidauthentication",)))
+def _is_token_refused(answer: Answer) -> bool:
+    is_named = answer.status in (400, 403) and _matches(answer, ("invalidauthentication",))
+    return answer.status == 401 or is_named or answer.fields.get("errcode") in OLD_HOST_REFUSES
 
 
 def _matches(answer: Answer, codes: tuple[str, ...]) -> bool:
@@ -250,26 +171,4 @@ def _matches(answer: Answer, codes: tuple[str, ...]) -> bool:
 
 
 def _code(answer: Answer) -> str:
-    return str((answer.body or {}).get("code", ""))
-
-
-def _message(answer: Answer) -> str:
-    return str((answer.body or {}).get("message", ""))[:300]
-
-
-def _object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-async def _without_page(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yields a file. Raises `Rejected` if it begins as a page does."""
-    begun = False
-    async for chunk in chunks:
-        if not begun and chunk.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-            raise Rejected("the file's address shows a page, not the file")
-        begun = True
-        yield chunk
+    return str(answer.fields.get("code", ""))

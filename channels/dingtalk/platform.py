@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from channels.chat.calls import check_transfer
 from channels.chat.reconnecting import FIRST_PAUSE
 from channels.dingtalk import card, stream, translation
 from channels.dingtalk.api import Api, Forbidden
@@ -74,7 +75,7 @@ class DingTalk:
 
     async def check(self) -> Sequence[Finding]:
         try:
-            await self._api.token()
+            await self._api.token.get()
         except CredentialsDead as error:
             advice = "Copy Client ID and Client Secret anew from the app's page “Credentials & Basic Information”."
             return [Finding(False, str(error), advice)]
@@ -159,8 +160,8 @@ class DingTalk:
         url = answer.get("downloadUrl")
         if not isinstance(url, str) or not url.startswith(("https://", "http://")):
             raise Rejected(f"{attachment.name}: DingTalk has no address for it any more")
-        is_page = Path(attachment.name).suffix.lower() in (".htm", ".html")
-        await self._api.download(url, into, min(limit, LARGEST_INCOMING), is_page)
+        transfer = await self._api.rest.download(url, attachment, into, min(limit, LARGEST_INCOMING))
+        check_transfer(transfer, "the file's host", "the file's address is not valid any more")
 
     async def whisper(self, target: Target, text: str) -> None:
         """Writes to the person privately: DingTalk has nothing else that only one person sees."""
@@ -173,7 +174,7 @@ class DingTalk:
         await self._sign.show(target, on)
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._api.rest.close()
 
     async def _send(self, target: Target, key: str, parameter: str) -> str:
         """Sends a message once. Returns the key by which DingTalk knows it."""

@@ -17,11 +17,12 @@ import yarl
 from anyio.abc import TaskGroup
 from cachetools import LRUCache, TTLCache
 
+from channels.chat.calls import check_transfer
 from channels.chat.edited import EditedDraft
 from channels.chat.lanes import Lanes, custody
 from channels.chat.reconnecting import Ended, stay_connected
 from channels.discord import inbound
-from channels.discord.api import BASE_URL, Api, form_of
+from channels.discord.api import BASE_URL, Api
 from channels.discord.content import NOBODY, body_of, growing, nonce
 from channels.discord.gateway import (
     DIRECT_MESSAGES,
@@ -160,7 +161,7 @@ class DiscordPlatform:
                 def offer(name: str, data: Mapping[str, Any], seq: int) -> bool:
                     return self._offer(name, data, seq, lanes, interactions)
 
-                gateway = Gateway(self._api.session, self._progress.session, self._intents, offer, report)
+                gateway = Gateway(self._api.rest.session(), self._progress.session, self._intents, offer, report)
                 return await gateway.serve(str(place["url"]), self._token)
 
             interactions.start_soon(self._keep_notes)
@@ -400,7 +401,7 @@ class DiscordPlatform:
         names = [{"id": number, "filename": file.name} for number, file in enumerate(files)]
         body = {"attachments": names, "allowed_mentions": NOBODY, **_once(target, key)}
         path = f"/channels/{channel_of(target)}/messages"
-        message = await self._api.call("POST", path, form=await form_of(body, files))
+        message = await self._api.post_files(path, body, files)
         return [str(message["id"])] * len(files)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
@@ -412,17 +413,18 @@ class DiscordPlatform:
         if int(file.get("size") or 0) > limit:
             raise too_large(attachment.name, int(file["size"]), limit)
         url = yarl.URL(str(file.get("url") or ""))
-        if url.scheme != "https" and url.host != yarl.URL(self._api.base_url).host:
+        if url.scheme != "https" and url.host != yarl.URL(self._api.rest.base_url).host:
             raise Rejected(f"{attachment.name}: Discord gives no address for it")
-        await self._api.download(str(url), into, limit, attachment.name)
+        transfer = await self._api.rest.download(str(url), attachment, into, limit)
+        check_transfer(transfer, attachment.name, f"{attachment.name}: Discord does not have the file any more")
 
     async def working(self, target: Target, on: bool) -> None:
         path = f"/channels/{channel_of(target)}/typing"
-        if on and not self._api.rest("POST", path):
+        if on and not self._api.wait("POST", path):
             await self._api.call("POST", path, effect=False)
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._api.rest.close()
 
     # ── checking ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,27 +4,17 @@ use a dead token until its cached end (F3), and fail on an answer that is not JS
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-import anyio
-import yarl
 
-from channels.chat.calls import certainty, open_session
-from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from channels.chat.calls import lost, pause_of, retry_after
+from channels.chat.rest import FILE_SECONDS, Answer, Rest, Token, no_answer
+from core.chat.facts import Attachment
+from core.chat.port import ChatGone, CredentialsDead, RateLimited, Rejected
 from core.errors import Unavailable
-
-CALL_SECONDS = 20.0
-"""A call that posts takes the platform some 100 ms."""
-FILE_SECONDS = 300.0
-LARGEST_ANSWER = 1 << 20
-"""Bytes of an answer that is JSON."""
-RENEW_SECONDS = 300.0
-"""A token is renewed this long before its end."""
 
 WRONG_CREDENTIALS = frozenset((10003, 10012, 10013, 10014, 10015, 99991662))
 """The app is unknown, its secret is another one, or it is switched off."""
@@ -64,76 +54,76 @@ class Api:
 
     def __init__(self, domain: str, app_id: str, app_secret: str) -> None:
         self.app_id = app_id
+        self.rest = Rest(domain)
+        self.token = Token(self._issue)
         self._app_secret = app_secret
-        self._domain = yarl.URL(domain.rstrip("/"))
-        self._session: aiohttp.ClientSession | None = None
-        self._token = ""
-        self._renew_at = 0.0
-        self._renewing = anyio.Lock()
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        params: Mapping[str, str] | None = None,
-        form: aiohttp.FormData | None = None,
-    ) -> dict[str, Any]:
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, params: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
         """Calls a method below `/open-apis/`. Returns the `data` of its answer. Raises the errors of the port."""
-        token = await self.token()
-        for renewed in (False, True):
-            async with self._request(method, f"/open-apis/{path}", token, body, params, form) as response:
-                answer = await _json(response, f"{method} {path}")
-            if answer.get("code") not in WRONG_TOKEN:
-                break
-            # The platform did nothing, so the call may be repeated; a form was used up by the first one.
-            if renewed or form is not None:
-                await self.token(token)
-                raise Unavailable(f"Feishu does not accept its token: {answer.get('code')} {answer.get('msg')}")
-            token = await self.token(token)
-        _check(answer, response, f"{method} {path}")
-        data = answer.get("data")
-        return data if isinstance(data, dict) else answer
+        what, effect = f"{method} {path}", method != "GET"
 
-    @asynccontextmanager
-    async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Opens a file. Raises the errors of the port if the answer is none."""
-        token = await self.token()
-        for renewed in (False, True):
-            async with self._request("GET", f"/open-apis/{path}", token, None, params, None) as response:
-                if response.status == 200 and _is_file(response):
-                    yield response
-                    return
-                if response.content_type != "application/json" and response.status < 500:
-                    raise Rejected(f"Feishu sent no file but {response.content_type} (HTTP {response.status})")
-                answer = await _json(response, f"GET {path}")
-            if renewed or answer.get("code") not in WRONG_TOKEN:
-                break
-            token = await self.token(token)
-        _check(answer, response, f"GET {path}")
+        async def send(token: str) -> Answer:
+            headers = _bearer(token)
+            return await self.rest.send(
+                method, f"/open-apis/{path}", what, effect=effect, json=body, params=params, headers=headers
+            )
+
+        return _data(await self.token.use(send, _is_token_refused), what, effect=effect)
+
+    async def upload(self, path: str, fields: Mapping[str, str], part: str, file: Path, name: str) -> Mapping[str, Any]:
+        """Uploads a file, which nobody sees yet. Returns the `data` of the answer."""
+        what = f"POST {path}"
+
+        async def send(token: str) -> Answer:
+            with file.open("rb") as stream:
+                form = aiohttp.FormData(fields)
+                form.add_field(part, stream, filename=name)
+                return await self.rest.send(
+                    "POST",
+                    f"/open-apis/{path}",
+                    what,
+                    effect=False,
+                    seconds=FILE_SECONDS,
+                    data=form,
+                    headers=_bearer(token),
+                )
+
+        return _data(await self.token.use(send, _is_token_refused), what, effect=False)
+
+    async def download(
+        self, path: str, params: Mapping[str, str], attachment: Attachment, into: Path, limit: int
+    ) -> None:
+        """Writes a file. Raises the errors of the port."""
+
+        async def send(token: str) -> Answer:
+            return await self.rest.download(
+                f"/open-apis/{path}",
+                attachment,
+                into,
+                limit,
+                is_refusal=_is_refusal,
+                params=params,
+                headers=_bearer(token),
+            )
+
+        answer = await self.token.use(send, _is_token_refused)
+        if answer.status == 200 and answer.body == {}:
+            return
+        if answer.status < 500 and answer.body is None:
+            raise Rejected(f"Feishu sent no file but {answer.headers.get('Content-Type')} (HTTP {answer.status})")
+        _data(answer, f"GET {path}", effect=False)
         raise Rejected("Feishu sent JSON where a file should be")
 
-    async def token(self, refused: str = "") -> str:
-        """Returns the app's token, another one than `refused`. Raises `CredentialsDead` and `Unavailable`."""
-        async with self._renewing:
-            if self._token and self._token != refused and time.monotonic() < self._renew_at:
-                return self._token
-            body = {"app_id": self.app_id, "app_secret": self._app_secret}
-            path = "/open-apis/auth/v3/tenant_access_token/internal"
-            answer = await self._unauthorized(path, body, "token")
-            if answer.get("code") in WRONG_CREDENTIALS:
-                raise CredentialsDead(f"Feishu does not accept app_id and app_secret: {_reason(answer)}")
-            if answer.get("code") != 0 or not isinstance(answer.get("tenant_access_token"), str):
-                raise Unavailable(f"Feishu gives no token: {_reason(answer)}")
-            self._token = answer["tenant_access_token"]
-            lifetime = float(answer.get("expire") or 0)
-            self._renew_at = time.monotonic() + max(lifetime - RENEW_SECONDS, lifetime / 2)
-            return self._token
+    async def _issue(self) -> tuple[str, float]:
+        body = {"app_id": self.app_id, "app_secret": self._app_secret}
+        answer = await self._unauthorized("/open-apis/auth/v3/tenant_access_token/internal", body, "token")
+        if answer.get("code") in WRONG_CREDENTIALS:
+            raise CredentialsDead(f"Feishu does not accept app_id and app_secret: {_reason(answer)}")
+        if answer.get("code") != 0 or not isinstance(answer.get("tenant_access_token"), str):
+            raise Unavailable(f"Feishu gives no token: {_reason(answer)}")
+        return answer["tenant_access_token"], float(answer.get("expire") or 0)
 
     async def endpoint(self) -> Endpoint:
         """Asks for a long connection. Raises `CredentialsDead` only if the app gets no token either: other refusals
@@ -145,83 +135,30 @@ class Api:
             settings = data.get("ClientConfig")
             return Endpoint(data["URL"], settings if isinstance(settings, dict) else {})
         if answer.get("code") not in (1, 1000040343, 1000040350):
-            await self.token(self._token)
+            await self.token.get(await self.token.get())
         raise Unavailable(f"Feishu gives no long connection: {_reason(answer)}")
 
-    async def _unauthorized(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """Returns the answer to a call without a token. It changes nothing, so every failure is `Unavailable`."""
-        try:
-            async with self._request("POST", path, "", body, None, None) as response:
-                answer = await _json(response, what)
-                if answer.get("code") in TOO_FAST or response.status == 429:
-                    _check(answer, response, what)
-                return answer
-        except RateLimited:
-            raise
-        except (Unavailable, Rejected) as error:
-            raise Unavailable(str(error)) from None
-
-    @asynccontextmanager
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        token: str,
-        body: Mapping[str, Any] | None,
-        params: Mapping[str, str] | None,
-        form: aiohttp.FormData | None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Makes a request. The errors that it raises name neither token nor secret."""
-        if self._session is None:
-            # A PUT that is repeated would have a number that the platform has seen.
-            self._session = open_session(trust_env=self._domain.host not in ("127.0.0.1", "localhost"))
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        is_file = form is not None or path.rpartition("/resources/")[1] != ""
-        timeout = aiohttp.ClientTimeout(total=FILE_SECONDS if is_file else CALL_SECONDS, sock_connect=10.0)
-        what = f"{method} {path.removeprefix('/open-apis/')}"
-        with certainty(what):
-            async with self._session.request(
-                method,
-                self._domain.join(yarl.URL(path)),
-                json=body,
-                data=form,
-                params=params,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                yield response
+    async def _unauthorized(self, path: str, body: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+        """Returns the answer to a call without a token, which changes nothing."""
+        answer = await self.rest.send("POST", path, what, effect=False, json=body)
+        if answer.body is None or answer.fields.get("code") in TOO_FAST or answer.status == 429:
+            _data(answer, what, effect=False)
+        return answer.fields
 
 
-async def _json(response: aiohttp.ClientResponse, what: str) -> dict[str, Any]:
-    """Returns an answer. Raises the error of one that is not of the platform's methods, as a gateway's page (F7)."""
-    raw = await response.content.read(LARGEST_ANSWER)
-    while not response.content.at_eof() and len(raw) < LARGEST_ANSWER:
-        raw += await response.content.read(LARGEST_ANSWER - len(raw))
-    try:
-        answer = json.loads(raw)
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict):
-        return answer
-    text = f"{what}: HTTP {response.status} without an answer in JSON"
-    if response.status == 429:
-        raise RateLimited(text, _wait(response))
-    if response.status in (200, 408) or response.status >= 500:
-        raise FateUnknown(text)
-    raise Rejected(text)
-
-
-def _check(answer: Mapping[str, Any], response: aiohttp.ClientResponse, what: str) -> None:
-    """Raises the error of an answer, if it is one."""
-    code = answer.get("code")
+def _data(answer: Answer, what: str, *, effect: bool) -> Mapping[str, Any]:
+    """Returns the `data` of an answer. Raises the error that it is."""
+    code, text = answer.fields.get("code"), f"{what}: {_reason(answer.fields)}"
     if code == 0:
-        return
-    text = f"{what}: {_reason(answer)}"
-    if code in TOO_FAST or response.status == 429:
-        raise RateLimited(text, _wait(response))
-    if code in UNKNOWN or response.status >= 500 or not isinstance(code, int):
-        raise FateUnknown(text)
+        data = answer.fields.get("data")
+        return data if isinstance(data, dict) else answer.fields
+    if code in TOO_FAST or (code is not None and answer.status == 429):
+        header = answer.headers.get("x-ogw-ratelimit-reset")
+        raise RateLimited(text, max(0.1, pause_of(header, retry_after(answer.headers, 1.0))))
+    if code in UNKNOWN:
+        raise lost(text, effect=effect)
+    if answer.status >= 500 or not isinstance(code, int):
+        raise no_answer(answer, what, effect=effect)
     if code in GONE:
         raise Withdrawn(text) if code == WITHDRAWN else ChatGone(text)
     if code in WRONG_CREDENTIALS:
@@ -233,16 +170,18 @@ def _reason(answer: Mapping[str, Any]) -> str:
     return f"{answer.get('code')} {answer.get('msg', '')}"[:500]
 
 
-def _wait(response: aiohttp.ClientResponse) -> float:
-    """Returns the seconds to wait after a refusal: the platform's own header, or HTTP's."""
-    for name in ("x-ogw-ratelimit-reset", "Retry-After"):
-        try:
-            return max(float(response.headers[name]), 0.1)
-        except (KeyError, ValueError):
-            continue
-    return 1.0
+def _bearer(token: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
-def _is_file(response: aiohttp.ClientResponse) -> bool:
-    """Tells a file from an error and from a page that asks to sign in: those come without a disposition."""
-    return "Content-Disposition" in response.headers or response.content_type not in ("text/html", "application/json")
+def _is_token_refused(answer: Answer) -> bool:
+    return answer.fields.get("code") in WRONG_TOKEN
+
+
+def _is_refusal(response: aiohttp.ClientResponse) -> bool:
+    """Tells an error, or a page at which people sign in, from a file: those come without a disposition."""
+    is_file = "Content-Disposition" in response.headers or response.content_type not in (
+        "text/html",
+        "application/json",
+    )
+    return response.status != 200 or not is_file

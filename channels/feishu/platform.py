@@ -11,12 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import anyio
 import msgspec
 from cachetools import FIFOCache
 
-from channels.chat.calls import CHUNK
 from channels.chat.presses import Presses
 from channels.chat.reconnecting import Ended, stay_connected
 from channels.feishu import cards, incoming
@@ -25,7 +23,6 @@ from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
-from core.chat.download import save
 from core.chat.facts import Attachment, ChatReceived, Quoted, Target
 from core.chat.people import Names
 from core.chat.port import (
@@ -33,7 +30,6 @@ from core.chat.port import (
     ChatGone,
     Content,
     CredentialsDead,
-    FateUnknown,
     Finding,
     Receive,
     Rejected,
@@ -119,7 +115,7 @@ class FeishuPlatform:
 
     async def check(self) -> Sequence[Finding]:
         try:
-            await self._api.token()
+            await self._api.token.get()
         except CredentialsDead as error:
             return [Finding(False, "app_id and app_secret", f"{error}. Copy both from the app's page “Credentials”.")]
         findings = [Finding(True, "app_id and app_secret")]
@@ -190,30 +186,18 @@ class FeishuPlatform:
         suffix, size = Path(name).suffix.lower(), (await anyio.Path(file).stat()).st_size
         if size > self.traits.largest_file:
             raise too_large(name, size, self.traits.largest_file)
-        as_image = suffix in IMAGES and size <= LARGEST_IMAGE
-        try:
-            with file.open("rb") as stream:
-                form = aiohttp.FormData()
-                if as_image:
-                    form.add_field("image_type", "message")
-                    form.add_field("image", stream, filename=name)
-                else:
-                    form.add_field("file_type", KINDS.get(suffix, "stream"))
-                    form.add_field("file_name", name)
-                    form.add_field("file", stream, filename=name)
-                answer = await self._api.call("POST", f"im/v1/{'images' if as_image else 'files'}", form=form)
-        except FateUnknown as error:
-            raise Unavailable(str(error)) from None  # nobody has seen the file yet
-        if as_image:
-            return await self._send(target, "image", {"image_key": answer["image_key"]}, key)
+        if suffix in IMAGES and size <= LARGEST_IMAGE:
+            image = await self._api.upload("im/v1/images", {"image_type": "message"}, "image", file, name)
+            return await self._send(target, "image", {"image_key": image["image_key"]}, key)
+        fields = {"file_type": KINDS.get(suffix, "stream"), "file_name": name}
+        answer = await self._api.upload("im/v1/files", fields, "file", file, name)
         kind = {".opus": "audio", ".mp4": "media"}.get(suffix, "file")
         return await self._send(target, kind, {"file_key": answer["file_key"]}, key)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         kind = "image" if attachment.kind == "image" else "file"
         path = f"im/v1/messages/{message}/resources/{attachment.id}"
-        async with self._api.download(path, {"type": kind}) as response:
-            await save(response.content.iter_chunked(CHUNK), into, limit, attachment.name, response.content_length)
+        await self._api.download(path, {"type": kind}, attachment, into, limit)
 
     async def working(self, target: Target, on: bool) -> None:
         """Puts a reaction to the message that is answered, and takes it away."""
@@ -230,7 +214,7 @@ class FeishuPlatform:
                 await self._api.call("DELETE", f"{reactions}/{reaction}")
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._api.rest.close()
 
     async def _endpoint(self) -> Endpoint:
         """Returns the address of a connection, after the bot's id, by which mentions are known."""
