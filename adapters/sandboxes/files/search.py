@@ -394,8 +394,9 @@ def _by_ripgrep(
 ) -> tuple[dict[int, list[Match]], Literal["", "time", "matches", "memory"]]:
     """Returns the matches by the numbers of the files, and why there may be more."""
     words = [request["rg"], "--no-config", "--no-heading", "--with-filename", "--null", "--line-number", "--column"]
-    words += ["--byte-offset", "--max-columns", "1", "--text", "--no-mmap", "--crlf", "--color", "never", "--threads"]
-    words += ["2", "--max-count", str(MAX_MATCHES + 1), "--no-messages"]
+    words += ["--byte-offset", "--max-columns", "1", "--text", "--no-mmap", "--crlf", "--color", "never"]
+    words += ["--threads", "1"]  # a search that ends early has the first files in full: several end in any order
+    words += ["--max-count", str(MAX_MATCHES + 1), "--no-messages"]
     words += ["--fixed-strings"] if request["literal"] else ["--engine", "auto"]
     words += [] if request["case_sensitive"] else ["--ignore-case"]
     words += ["--multiline"] if request["multiline"] else []
@@ -444,11 +445,12 @@ def _compiled(request: dict[str, Any]) -> re.Pattern[str]:
 
 def _by_re(pattern: re.Pattern[str] | None, batch: list[Source]) -> dict[int, list[Match]]:
     assert pattern is not None
-    matches: dict[int, list[Match]] = {}
+    matches, room = dict[int, list[Match]](), MAX_MATCHES + 1
     for number, source in enumerate(batch):
         lines = _spanning(pattern, source) if pattern.flags & re.MULTILINE else _line_by_line(pattern, source)
-        if own := list(islice(lines, MAX_MATCHES + 1)):
+        if room and (own := list(islice(lines, room))):
             matches[number] = own
+            room -= len(own)
     return matches
 
 

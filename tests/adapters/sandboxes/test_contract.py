@@ -694,19 +694,19 @@ async def test_grep_filters_and_named_files(sandbox: Sandbox) -> None:
     await sandbox.write("c.ts", "two\n")
     await run(
         sandbox,
-        "printf 'two\\0' > binary; yes two | head -n 300000 > large; mkdir node_modules; cat b.py > node_modules/b.py",
+        "printf 'two\\0' > binary; yes two | head -n 300000 > z.log; mkdir node_modules; cat b.py > node_modules/b.py",
     )
 
     async def files(path: str = W, **options: Any) -> list[str]:
         listing = await sandbox.grep(path, Query(pattern="two", shows="files", **options))
         return [line.removeprefix(f"{W}/") for line in listing.found]
 
-    assert await files() == ["b.py", "c.ts", "large"]
-    assert await files(everything=True) == ["b.py", "c.ts", "large", "node_modules/b.py"]
+    assert await files() == ["b.py", "c.ts", "z.log"]
+    assert await files(everything=True) == ["b.py", "c.ts", "node_modules/b.py", "z.log"]
     assert await files(type="py") == ["b.py"]
     assert await files(glob="*.{ts,py}") == ["b.py", "c.ts"]
     assert await files(f"{W}/binary") == ["binary"]
     assert await files(f"{W}/node_modules") == ["node_modules/b.py"]
-    listing = await sandbox.grep(f"{W}/large", Query(pattern="two", limit=2))
-    assert (listing.found, listing.stopped) == ([f"{W}/large:1: two", f"{W}/large:2: two"], "matches")
+    listing = await sandbox.grep(f"{W}/z.log", Query(pattern="two", limit=2))
+    assert (listing.found, listing.stopped) == ([f"{W}/z.log:1: two", f"{W}/z.log:2: two"], "matches")
     assert listing.total > 100_000

@@ -157,6 +157,19 @@ async def test_a_search_without_time_says_so(root: Path, monkeypatch: pytest.Mon
     assert (await sandbox_at(root).glob(WORKSPACE, "*", dirs=False, limit=9)).stopped == "time"
 
 
+async def test_a_search_that_ends_early_has_the_first_files_in_full(root: Path, engine: str) -> None:
+    """However long the first one takes."""
+    (root / "a").write_text((3000 * "x" + "\n") * (100 if engine == "ripgrep" else 1) + "two\n")
+    (root / "b").write_text(150_000 * "two\n")
+    (root / "c").write_text("two\n")
+    listing = await sandbox_at(root).grep(WORKSPACE, Query(pattern="(?=[xt])x*two", shows="files"))
+    assert (listing.found, listing.total, listing.stopped) == (
+        [f"{WORKSPACE}/a", f"{WORKSPACE}/b"],
+        search.MAX_MATCHES + 1,
+        "matches",
+    )
+
+
 async def test_a_wrong_pattern_is_explained(root: Path) -> None:
     (root / "a").write_text("text")
     for query in (Query(pattern="(a"), Query(pattern="a", glob="{" + ",".join("ab" * 200) + "}"), Query(pattern="")):
