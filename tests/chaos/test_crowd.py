@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2400)  # beside others, a thousand runs take minutes to begin, and minutes to end
 async def test_a_thousand_runs_in_a_storm(tmp_path: Path) -> None:
     tally = await storm(tmp_path, runs=1000, seed=3)
     print(tally.report())

@@ -49,6 +49,17 @@ class Emulated:
         """Waits until a message can be typed: the cursor stands in an empty line of the prompt."""
         await self._until(lambda: self._screen.display[self._screen.cursor.y].rstrip() == ">")
 
+    async def asks(self, words: str) -> None:
+        """Waits until the line that begins so is a question's, with the cursor behind it: what is typed before a
+        question stands there is no answer to it, and the terminal drops it.
+        """
+
+        def asked() -> bool:
+            line = self._screen.display[self._screen.cursor.y].rstrip()
+            return line.startswith(words) and line.endswith(":")
+
+        await self._until(asked)
+
     async def say(self, line: str) -> None:
         """Types a message at the prompt."""
         await self.prompt()

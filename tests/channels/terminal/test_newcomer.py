@@ -217,12 +217,13 @@ async def names_a_file_while_a_run_works(terminal: Emulated, site: Site) -> None
 @task("--model", "approving", "--thread", "open-thread")
 async def answers_a_question_that_was_left_open(terminal: Emulated, _: Site) -> None:
     await terminal.say("Make it.")
-    await terminal.until("approve?")
+    await terminal.asks("approve?")
     terminal.type(CTRL_C)
     await terminal.until("left open")
     await terminal.say("/new")
     await terminal.say("/threads open-thread")
     await terminal.until("thread open-thread\n▸ bash waits")
+    await terminal.asks("approve?")
     terminal.type("y" + ENTER)
     await terminal.until("All done.")
 
@@ -252,7 +253,7 @@ async def completes_a_skill(terminal: Emulated, _: Site) -> None:
 @task("--model", "approving")
 async def approves(terminal: Emulated, _: Site) -> None:
     await terminal.say("Make it.")
-    await terminal.until("approve?")
+    await terminal.asks("approve?")
     terminal.type("y" + ENTER)
     await terminal.until("All done.")
 
@@ -260,9 +261,9 @@ async def approves(terminal: Emulated, _: Site) -> None:
 @task("--model", "approving")
 async def rejects_with_a_reason(terminal: Emulated, _: Site) -> None:
     await terminal.say("Make it.")
-    await terminal.until("approve?")
+    await terminal.asks("approve?")
     terminal.type("n" + ENTER)
-    await terminal.until("reason")
+    await terminal.asks("reason")
     terminal.type("not now" + ENTER)
     await terminal.until("All done.")
 
@@ -278,13 +279,16 @@ async def takes_an_option_by_its_number(terminal: Emulated, _: Site) -> None:
 @task("--model", "filling")
 async def fills_in_a_form_field_by_field(terminal: Emulated, _: Site) -> None:
     await terminal.say("Order it.")
-    for prompt, line in (("Name (text)", ""), ("is required", "Ada"), ("Size (one of", "huge"), ("Gift (", "y")):
-        await terminal.until(prompt)
+    for prompt, line, answer in (
+        ("Name (text)", "", "(name: is required)"),
+        ("Name (text)", "Ada", "Ada\nSize"),
+        ("Size (one of", "huge", "(size: one of small, large is expected)"),
+        ("Size (one of", "large", "large\nGift"),
+        ("Gift (", "y", "Ordered."),
+    ):
+        await terminal.asks(prompt)
         terminal.type(line + ENTER)
-        if line == "huge":
-            await terminal.until("huge")
-            terminal.type("large" + ENTER)
-    await terminal.until("Ordered.")
+        await terminal.until(answer)
 
 
 @task("--model", "steered")
