@@ -225,7 +225,7 @@ class Actor(Generic[E]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_sync(cls, ("handle", "wake", "answer"))
+        refuse_sync(cls, ("handle", "wake", "given_up", "answer"))
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]
         for base in types.get_original_bases(cls) if hasattr(types, "get_original_bases") else cls.__orig_bases__:  # type: ignore[attr-defined]
             for argument in typing.get_args(base):
@@ -263,6 +263,12 @@ class Actor(Generic[E]):
         raises `Refused`.
         """
         raise NotImplementedError
+
+    async def given_up(self, aggregate: Aggregate, ctx: Context) -> None:
+        """Mends what would be left open when an event or a timer of an aggregate becomes a dead letter. Called before
+        that, at least once, but for one whose handling ended processes: if this ends one, too, it is not called again.
+        `ctx.record` raises `Refused`. Its failure is logged.
+        """
 
     def parse(self, request: Mapping[str, Any], kind: Any) -> Any:
         """Converts a request to a type, or to one of a union. Raises `Invalid`, naming the actor and the place."""

@@ -7,7 +7,7 @@ Reading order: `turns.py` (messages that are answered together), `allowance.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -106,10 +106,25 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         """Goes on with a turn that has waited."""
         await self._work(aggregate, ctx)
 
+    async def given_up(self, aggregate: Aggregate, ctx: Context) -> None:
+        """Refuses the turn that was at work, or says that a run has no answer: else its person would hear nothing, and
+        what they write next would meet the same."""
+        if aggregate.kind != KIND:
+            return await self._unanswered(await self._threads.load(aggregate.id), aggregate.id)
+        async for turn in self._ready(aggregate, ctx):
+            state = await self._chats.load(aggregate.id)
+            await self._router.refuse(aggregate.id, account_of(aggregate.id), turn, state)
+            return await ctx.wake_at(datetime.fromisoformat(ctx.now()), turn.first.id, aggregate)
+
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _work(self, aggregate: Aggregate, ctx: Context) -> None:
         """Routes the messages of a conversation, up to the first turn that must wait."""
+        async for turn in self._ready(aggregate, ctx):
+            await self._router.route(aggregate.id, account_of(aggregate.id), turn, await self._chats.load(aggregate.id))
+
+    async def _ready(self, aggregate: Aggregate, ctx: Context) -> AsyncIterator[Turn]:
+        """Yields the turns of a conversation that may begin. Those that wait have a timer."""
         account = account_of(aggregate.id)
         gather = self._gather(account)
         unrouted, asked = await self._unrouted(aggregate)
@@ -125,7 +140,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
                 await ctx.wake_at(now + wait, turn.first.id, aggregate)
                 held.add(sender)
                 continue
-            await self._router.route(aggregate.id, account, turn, await self._chats.load(aggregate.id))
+            yield turn
 
     def _wait(self, turn: Turn, gather: timedelta, account: str, now: datetime) -> timedelta:
         """Returns the time until a turn may begin; zero if that is now."""
@@ -184,6 +199,20 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         known = await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
         if any(is_deletion(key) and not heard.outcome for key, heard in known[0].heard.items()):
             await ctx.wake_at(datetime.fromisoformat(ctx.now()), run.id, Aggregate(KIND, conversation))
+
+    async def _unanswered(self, state: ThreadState, thread: str) -> None:
+        """Plans words instead of the answers of a thread's runs that are over and have none."""
+        for run in state.runs.values():
+            target = answers.target_of(run)
+            if run.open or run.request.origin is None or target is None:
+                continue
+            text, user = answers.FAILED, state.user
+            lost = DeliveryPlanned(plan=run.id, purpose="answer", target=target, text=text, thread=thread, user=user)
+
+            def decide(known: Conversation, lost: DeliveryPlanned = lost) -> Sequence[Event]:
+                return [lost] if lost.plan in known.runs else []
+
+            await self._chats.decide(run.request.origin.conversation, decide, actor=self.name)
 
     async def _begun(self, conversation: str, run: Run, account: str) -> list[DeliveryPlanned]:
         """Returns what changes the notice of messages that waited for this run: they are answered now. It may be

@@ -79,11 +79,7 @@ class Router:
 
     async def route(self, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
         """Decides on a turn. Raises `Unavailable`."""
-        config = self._config.current()
-        settings = config.channels.account(account) or AccountSettings()
-        event = turn.first.event
-        user = user_of(account, event.target, event.sender)
-        call = Call(conversation, account, turn, state, settings, config, user)
+        call = self._call(conversation, account, turn, state)
         try:
             await self._route(call)
         except NoAgent as error:
@@ -94,6 +90,18 @@ class Router:
         except Exception as error:  # else the messages after it would wait for ever
             log.exception("a message was not taken", conversation=conversation, message=call.first.id)
             await self._runs.end(call, "refused", call.says(FAILED), reason=type(error).__name__)
+
+    async def refuse(self, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
+        """Ends a turn on which nobody could decide. Raises `Unavailable`."""
+        call = self._call(conversation, account, turn, state)
+        await self._runs.end(call, "refused", call.says(FAILED), reason="given up")
+
+    def _call(self, conversation: str, account: str, turn: Turn, state: Conversation) -> Call:
+        config = self._config.current()
+        settings = config.channels.account(account) or AccountSettings()
+        event = turn.first.event
+        user = user_of(account, event.target, event.sender)
+        return Call(conversation, account, turn, state, settings, config, user)
 
     async def _route(self, call: Call) -> None:
         event, platform = call.first.event, platform_of(call.account)

@@ -140,6 +140,14 @@ class Delivery(Actor[DeliveryPlanned]):
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         await self._deliver(aggregate, ctx)
 
+    async def given_up(self, aggregate: Aggregate, ctx: Context) -> None:
+        """Ends the plan that was at work: its person is told, and those after it go on."""
+        state = await self._outlet.chats.load(aggregate.id)
+        if (plan_id := _next(state)) is not None:
+            end = Ended("unknown", "its delivery was given up")
+            await self._fail(aggregate.id, plan_id, len(state.plans[plan_id].messages), end)
+            await ctx.wake_at(datetime.now(UTC), TIMER, aggregate)
+
     async def _deliver(self, conversation: Aggregate, ctx: Context) -> None:
         """Executes the open plans. A call while another one is at work in the conversation returns at once: the other's
         wake-up stays in the queue until all is done.
@@ -162,13 +170,9 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _execute_all(self, conversation: str, until: float) -> float | None:
         """Executes the open plans. Returns the seconds after which to go on; None if all is done."""
         while True:
-            state = await self._outlet.chats.load(conversation)
-            open_ = {plan_id: plan for plan_id, plan in state.plans.items() if plan.open}
-            if not open_:
+            plan_id = _next(await self._outlet.chats.load(conversation))
+            if plan_id is None:
                 return None
-            begun = (plan_id for plan_id, plan in open_.items() if plan.messages or plan.attempted >= 0)
-            overtaking = (plan_id for plan_id, plan in open_.items() if plan.overtakes)
-            plan_id = next(chain(begun, overtaking, open_))
             if (pause := await self._execute(conversation, plan_id, until)) is not None:
                 return pause
 
@@ -570,6 +574,14 @@ class Delivery(Actor[DeliveryPlanned]):
         if problem.too_large and (link := self._link(job.event, artifact)):
             return LINKED.format(name=name, link=link, reason=problem.reason)
         return NOT_SENT.format(name=name, reason=problem.reason)
+
+
+def _next(state: Conversation) -> str | None:
+    """Returns the open plan that is executed next."""
+    open_ = {plan_id: plan for plan_id, plan in state.plans.items() if plan.open}
+    begun = (plan_id for plan_id, plan in open_.items() if plan.messages or plan.attempted >= 0)
+    overtaking = (plan_id for plan_id, plan in open_.items() if plan.overtakes)
+    return next(chain(begun, overtaking, open_), None)
 
 
 def _was_not_sent(plan: Plan | None) -> bool:

@@ -19,7 +19,7 @@ import structlog
 from anyio.abc import TaskStatus
 from structlog.contextvars import bind_contextvars
 
-from core.actor import Actor, Progress, Retries
+from core.actor import Actor, Progress
 from core.bus import rpc as calls
 from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint
@@ -262,14 +262,15 @@ class System:
         except Exception as error:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
             work.fail(f"{type(error).__name__}: {error}")
-            await self._retry(wakeup, actor.retries, error, "the worker failed; see the server's log")
+            await self._retry(wakeup, actor, error, "the worker failed; see the server's log")
 
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup, work: Work) -> None:
         deadline: asyncio.Timeout | None = None
         try:
             async with self.attempts.begun(wakeup) as deaths:
                 if deaths >= DEADLY:
-                    await self.queue.bury(wakeup, f"{DEADLY + 1} processes ended while they handled it")
+                    reason = f"{DEADLY + 1} processes ended while they handled it"
+                    await self._bury(actor, wakeup, reason, harmless=deaths < DEADLY + 1)
                     return
                 async with asyncio.timeout(actor.deadline_seconds) as deadline:
                     with contained():
@@ -285,7 +286,7 @@ class System:
             reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
             work.fail(reason)
-            await self._retry(wakeup, actor.retries, error, reason)
+            await self._retry(wakeup, actor, error, reason)
             return
         self._failures.pop((actor.name, wakeup.seq), None)
 
@@ -344,7 +345,21 @@ class System:
         target = own_state.own_state(actor.name, aggregate)
         await self.states[actor.name].erase(target.id, before=before or await self.log.tip(target) + 1)
 
-    async def _retry(self, wakeup: Wakeup, retries: Retries, error: Exception, reason: str) -> None:
+    async def _bury(self, actor: Actor[Any], wakeup: Wakeup, reason: str, *, harmless: bool = True) -> None:
+        """Makes a dead letter of a wake-up. `harmless`: the actor may do something about it before. Raises
+        `Unavailable`."""
+        if harmless:
+            try:
+                async with asyncio.timeout(actor.deadline_seconds):
+                    with contained():
+                        await actor.given_up(wakeup.aggregate, HandlerContext(self, actor, wakeup.aggregate))
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("dead letter left something open", actor=actor.name, aggregate=str(wakeup.aggregate))
+        await self.queue.bury(wakeup, reason)
+
+    async def _retry(self, wakeup: Wakeup, actor: Actor[Any], error: Exception, reason: str) -> None:
         """Gives back what failed; after the last attempt it becomes a dead letter. Only failures count: a wake-up is
         also delivered again after a restart, a freeze or a pause.
         """
@@ -352,9 +367,10 @@ class System:
         failures = self._failures[key] = self._failures.pop(key, 0) + 1
         while len(self._failures) > MAX_FAILURES:
             del self._failures[next(iter(self._failures))]
+        retries = actor.retries
         if failures >= retries.attempts or retries.is_final(error):
             try:
-                await self.queue.bury(wakeup, reason)
+                await self._bury(actor, wakeup, reason)
                 await self.attempts.forget(wakeup)
                 del self._failures[key]
                 return

@@ -41,10 +41,17 @@ class Deadly(Actor[ThreadAnnotated]):
         await ctx.append(MarkPlaced())
         print("done", flush=True)
 
+    async def given_up(self, aggregate: Aggregate, ctx: Context) -> None:
+        """Dies of this, too."""
+        os._exit(DIED)
+
 
 class InTurn(Deadly):
     name = "inturn"
     ordered = True
+
+    async def given_up(self, aggregate: Aggregate, ctx: Context) -> None:
+        await ctx.append(MarkPlaced())
 
 
 class Timed(Deadly):

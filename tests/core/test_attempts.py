@@ -93,7 +93,12 @@ async def test_a_handler_that_ends_its_process(single: Nats, prefix: str, tmp_pa
             await answered(running, HEALTHY)
 
         done = asyncio.ensure_future(over())
-        assert await deaths(first, single, prefix, tmp_path, kind, done) == DEADLY + 1
+        dies_of_both = kind != "inturn"
+        assert await deaths(first, single, prefix, tmp_path, kind, done) == DEADLY + 1 + dies_of_both
+        placed = [
+            record for record in await read(running.log, thread("t1")) if isinstance(record.event, deadly.MarkPlaced)
+        ]
+        assert len(placed) == (kind == "inturn"), "it is called before that becomes a dead letter"
         [letter] = await letters(running)
         assert (letter.actor.partition("~")[0], letter.aggregate) == (kind, thread("t1"))
         assert letter.body.reason == "5 processes ended while they handled it"

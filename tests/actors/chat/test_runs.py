@@ -16,11 +16,14 @@ from actors.chat import runs as chat_runs
 from actors.chat.actor import Chat
 from actors.chat.commands import help_text
 from actors.chat.perform import GREETING
+from actors.chat.router import Router
+from actors.chat.turns import Turn
+from core.actor import Retries
 from core.bus.queue import Hint
 from core.bus.streams import find
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target, conversation
 from core.chat.inbox import Inbox
-from core.chat.state import Chats
+from core.chat.state import Chats, Conversation
 from core.config.load import ConfigSource
 from core.events import (
     ModelCompleted,
@@ -35,7 +38,7 @@ from core.events import (
 )
 from core.runtime import system
 from tests.actors.chat.site import account
-from tests.support.nats import eventually, own
+from tests.support.nats import eventually, own, read
 from tests.support.records import ai, call
 from tests.support.workers import Power
 
@@ -55,6 +58,52 @@ async def test_a_message_is_a_run_and_its_answer_goes_back(tmp_path: Path) -> No
         assert run.request.context["channel_user_id"] == "U1"
         state = await office.chats.load(office.place().id)
         assert not state.runs
+
+
+async def test_a_message_that_is_given_up_is_refused_and_the_next_one_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The person hears of both, and what is given up is not met again."""
+    route = Router.route
+
+    async def poisoned(router: Router, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
+        if turn.text == "poison":
+            raise MemoryError
+        await route(router, conversation, account, turn, state)
+
+    monkeypatch.setattr(Router, "route", poisoned)
+    monkeypatch.setattr(Chat, "retries", Retries(attempts=1))
+    async with account(tmp_path) as office:
+        for text in ("poison", "hello"):
+            await office.hears(text, settle=False)
+
+        async def outcomes() -> list[str]:
+            heard = (await office.chats.load(office.place().id)).heard.values()
+            return [] if any(not message.outcome for message in heard) else [message.outcome for message in heard]
+
+        assert await eventually(outcomes) == ["refused", "run"]
+        records = await read(office.stage.system.log, office.place())
+        said = [record.event.text for record in records if isinstance(record.event, DeliveryPlanned)]
+        assert said == [answers.FAILED]
+
+
+async def test_an_answer_whose_planning_is_given_up_is_missed_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poisoned(*arguments: object, **more: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(answers, "plans", poisoned)
+    monkeypatch.setattr(Chat, "retries", Retries(attempts=1))
+    async with account(tmp_path) as office:
+        routed = await office.answers(await office.hears("hello"))
+
+        async def said() -> list[DeliveryPlanned]:
+            records = await read(office.stage.system.log, office.place())
+            return [record.event for record in records if isinstance(record.event, DeliveryPlanned)]
+
+        [plan] = await eventually(said)
+        assert (plan.plan, plan.text) == (routed.run_id, answers.FAILED)
 
 
 async def test_a_message_that_comes_again_is_one_run(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from actors.delivery import delivering, job
+from actors.delivery.delivering import Delivery
 from actors.delivery.plain import plain
+from core.actor import Retries
 from core.chat.facts import Artifact, Button, DeliveryAttempted, DeliveryDrafted, Target, TopicNoted, sent_message
 from core.chat.port import Pace
 from tests.actors.delivery.conftest import HERE, Side
@@ -43,6 +46,27 @@ async def test_a_plan_is_said_in_parts(side: Side, findable: bool) -> None:
     types = [record.type for record in await side.facts()]
     assert types[1:] == ["delivery.attempted", "delivery.sent"] * 3
     assert platform.made("find") == []
+
+
+async def test_a_plan_that_is_given_up_is_missed_aloud_and_the_next_one_is_said(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Delivery._step
+
+    async def poisoned(delivery: Delivery, conversation: str, plan_id: str, *more: Any) -> float:
+        if plan_id == "p":
+            raise MemoryError
+        return await step(delivery, conversation, plan_id, *more)
+
+    monkeypatch.setattr(Delivery, "_step", poisoned)
+    monkeypatch.setattr(Delivery, "retries", Retries(attempts=1))
+    platform = store()
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", TEXT, purpose="answer")
+        await side.plan("q", "next", purpose="push")
+        state = await side.until(lambda state: len(platform.texts()) == 2)
+    assert state.plans["p"].failed == "unknown"
+    assert sorted(platform.texts()) == sorted([delivering.UNKNOWN, "next"])
 
 
 async def test_a_text_is_split_once_and_a_long_one_in_a_thread(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
