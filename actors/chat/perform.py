@@ -22,6 +22,7 @@ from core.errors import NotFound, Refused
 from core.events import GoalSet, Json, RunRequested, Speaker, thread
 from core.log.store import EventLog
 from core.memory.facts import Memories, memory_id, set_for_groups
+from core.phrases import counted
 from core.runs.commands import Commands, Rating
 from core.runs.intake import Intake
 from core.thread.messages import SPEAKER
@@ -107,7 +108,7 @@ class Performer:
             case "memory":
                 agent = self._runs.setup(call).context.get("agent_name")
                 facts = len((await self._memories.of(call.user, agent)).facts)
-                return f"I remember {facts} {'fact' if facts == 1 else 'facts'}."
+                return f"I remember {counted(facts, 'fact')}."
             case _ if name == START:
                 return f"{GREETING}\n\n{commands.help_text()}"
         return commands.help_text()
@@ -175,7 +176,7 @@ class Performer:
         cleared = [run for run in waiting if place and await self._cancelled(call, place, run.id)]
         dropped = _unrouted(call)
         count = len(cleared) + len(dropped)
-        text = f"Dropped {count} {'message' if count == 1 else 'messages'}." if count else NOTHING_WAITS
+        text = f"Dropped {counted(count, 'message')}." if count else NOTHING_WAITS
         await self._runs.end(call, "command", *dropped, call.says(text))
 
     async def _cancelled(self, call: Call, place: Place, run: str) -> bool:

@@ -40,6 +40,7 @@ MOST_REASON = 500
 QUEUED = "_I am still at work. I answer what you write now together, as soon as I am done._"
 BEGUN = "_I was at work when you wrote; I answer now._"
 UNSAID = "⚠️ An earlier answer may not have reached you as a whole. `/again` sends what may be missing once more."
+UNTAKEN = "A command takes no files: send {names} once more, without it."
 WHAT_FOR = "What shall I do with {names}?"
 BUSY = "I am still at work. Write again when I have answered, or send `/stop`."
 DECIDED = "That was decided already."
@@ -97,14 +98,14 @@ class Runs:
             )
             await self.begin(call, thread_id, request)
         await self._files.forget(call.turn)
-        await self.end(call, outcome, *says, thread=thread_id, run=run)
+        await self.end(call, outcome, *says, thread=thread_id, run=run, takes_files=True)
 
     async def ask(self, call: Call) -> None:
         """Asks what to do with files that came without words. They go with the next words of the person."""
         fetched = [file for message in call.turn.all for file in message.files or ()]
         problems = [f"- {file.name}: {file.error}" for file in fetched if file.error]
         problems += [f"- {a.name}: {LATE}" for m in call.turn.all if m.files is None for a in m.event.attachments]
-        names = [f"`{file.name.replace('`', '')}`" for file in fetched if not file.error]
+        names = [_name(file.name) for file in fetched if not file.error]
         lines = ["I could not take every file:", *problems] if problems else []
         lines += ["", WHAT_FOR.format(names=_in_a_sentence(names))] if names else []
         await self.end(call, ASKED if names else "refused", call.says("\n".join(lines).strip()))
@@ -219,8 +220,9 @@ class Runs:
         run: str = "",
         user: str = "",
         reason: str = "",
+        takes_files: bool = False,
     ) -> None:
-        """Writes what became of a turn, and the reply about it, once."""
+        """Writes what became of a turn, and the reply about it, once. `takes_files`: the run has those of a command."""
         first, *others = call.turn.messages
         others += call.turn.brought
         together = "merged" if run or outcome == "steered" else outcome
@@ -235,6 +237,9 @@ class Runs:
         )
         rest = [ChatRouted(message=m.key, outcome=together, thread=thread, user=routed.user) for m in others]
 
+        if outcome == "command" and first.event.attachments and not takes_files and not first.event.edited:
+            names = _in_a_sentence([_name(attachment.name) for attachment in first.event.attachments])
+            more = (*more, call.says(UNTAKEN.format(names=names), "files"))
         replies = [_refusing(call, event) if outcome in ("refused", "choice") else event for event in more]
 
         def decide(state: Conversation) -> Sequence[Event]:
@@ -283,6 +288,10 @@ def _waiting(state: ThreadState, call: Call) -> Run | None:
     runs = (run for run in reversed(state.queued) if run.request.input and run.cancel is None)
     own = (run for run in runs if run.request.origin and run.request.origin.conversation == call.conversation)
     return next((run for run in own if run.request.context.get("channel_user_id") == sender), None)
+
+
+def _name(file: str) -> str:
+    return f"`{file.replace('`', '')}`"
 
 
 def _in_a_sentence(names: Sequence[str]) -> str:

@@ -10,10 +10,12 @@ import pytest
 
 from actors.chat import answers, perform, place, runs
 from actors.chat.commands import Command, parsed
+from actors.chat.runs import UNTAKEN
 from core.chat.commands import HELP
-from core.chat.facts import Attachment, DeliveryPlanned
+from core.chat.facts import Attachment, ChatFetched, DeliveryPlanned, Fetched, key_of
 from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, ToolRequested, thread
 from tests.actors.chat.site import Account, account
+from tests.support.nats import eventually, read
 
 pytestmark = pytest.mark.anyio
 MODELS: Any = [{"name": "small", "model": "m", "api_key": "none"}]
@@ -73,6 +75,29 @@ async def test_commands_that_tell_something(tmp_path: Path) -> None:
         await office.does(routed, ToolRequested(call_id="c", name="bash", effect="idempotent"))
         assert (await told(office, "/status")).splitlines()[1].endswith("; now: `bash`.")
         assert await told(office, "/queue") == "Waiting:\n1. second"
+
+
+@pytest.mark.parametrize(
+    ("command", "is_told"),
+    [("/help", True), ("/stop", True), ("/retry", True), ("/new", True), ("/bootstrap", False), ("/goal tidy", False)],
+)
+async def test_a_file_whose_caption_is_a_command_is_taken_or_said_not_to_be(
+    tmp_path: Path, command: str, is_told: bool
+) -> None:
+    async with account(tmp_path) as office:
+        await office.answers(await office.hears("hello"))
+        event = await office.hears(command, attachments=(Attachment("id-a", "a.txt"),), settle=False)
+        fetched = ChatFetched(message=key_of(event), files=(Fetched("a.txt", error="too large"),))
+        await office.chats.decide(office.place().id, lambda _: [fetched], actor="office")
+
+        async def said() -> list[str]:
+            records = await read(office.stage.system.log, office.place())
+            plans = [record.event for record in records if isinstance(record.event, DeliveryPlanned)]
+            return [plan.text for plan in plans if "a.txt" in plan.text]
+
+        assert await eventually(said) == [
+            UNTAKEN.format(names="`a.txt`") if is_told else "I could not take every file:\n- a.txt: too large"
+        ]
 
 
 async def test_a_person_who_may_not_talk_commands_nothing(tmp_path: Path) -> None:
