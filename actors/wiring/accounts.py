@@ -95,7 +95,9 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint,
             ) as running,
         ):
             accounts = Accounts(running.log, source.current, Seal(home))
-            await enabled(accounts, name)
+            account = await enabled(accounts, name)
+            # As the first: while the lease is held, nobody serves the account, and nothing renews it during an import.
+            await anyio.to_thread.run_sync(platforms.prepare, account.platform, source.current())
             lease = Lease(running.bus, name, holder or running.name, seconds)
             await lease.take()
             log.info("account is served by this process")

@@ -10,6 +10,7 @@ Others are entry points of installed packages (`core.plugins.CHANNELS`), or name
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +45,13 @@ def describe(plugin: Plugin) -> str:
 def traits(platform: str, config: Config) -> Traits:
     """Returns what is true of a platform. Raises `Invalid` for one that is not there."""
     return _declared(_module(platform, "traits", config))
+
+
+def prepare(platform: str, config: Config) -> None:
+    """Imports a platform with its SDK, which takes seconds: in a thread, and before others wait for `connect`, which
+    says what is wrong."""
+    with suppress(Exception):
+        _module(platform, "platform", config)
 
 
 def connect(account: Account, config: Config) -> Platform:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,11 +15,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from actors.wiring import accounts as wiring
 from core.bus.connection import Bus
 from core.chat.account import Accounts
 from core.chat.facts import ChatReceived, conversation
+from core.chat.lease import Lease
 from core.chat.status import Status, request, statuses
 from core.config.load import ConfigSource
 from core.identity.seal import Seal
@@ -123,6 +127,37 @@ async def test_a_second_process_takes_over_from_one_that_died(site: Site, there:
             assert second.returncode is None
     assert there.most == 1
     assert await site.received() == ["m1", "m2"]
+
+
+async def test_after_a_kill_nothing_is_waited_for_and_no_sdk_is_imported_while_the_lease_is_held(
+    site: Site, there: Tower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site.process() as killed:
+        await there.until(lambda: bool(there.open))
+        killed.kill()
+        await killed.wait()
+    sdk = "tests.actors.accounts.bell.platform"
+    monkeypatch.delitem(sys.modules, sdk, raising=False)
+    waits: list[float] = []
+    take, sleep = Lease.take, anyio.sleep
+
+    async def taking(lease: Lease) -> None:
+        await take(lease)
+        waits.append(0.0 if sdk in sys.modules else math.inf)
+
+    async def sleeping(seconds: float) -> None:
+        if sys._getframe(1).f_code is take.__code__:
+            waits.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(Lease, "take", taking)
+    monkeypatch.setattr(anyio, "sleep", sleeping)
+    endpoint = wiring.endpoint(site.home, ConfigSource(site.config).current(), None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wiring.serve, "bell", site.home, ConfigSource(site.config), endpoint)
+        await there.until(lambda: there.connections == 2)
+        tasks.cancel_scope.cancel()
+    assert waits == [0.0]
 
 
 async def test_a_frozen_process_does_nothing_once_another_has_taken_over(site: Site, there: Tower) -> None:
