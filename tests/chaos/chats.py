@@ -156,7 +156,8 @@ async def storm(
         async def disturb() -> None:
             while True:
                 await asyncio.sleep(dice.uniform(*DISTURBANCES))
-                town.disturb(dice)
+                if town.connected() and (fault := town.disturb(dice)):  # else it reconnects, and is let in
+                    tally.disturbances[fault] = tally.disturbances.get(fault, 0) + 1
 
         async def look() -> None:
             while True:

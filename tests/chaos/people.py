@@ -83,6 +83,8 @@ class Tally(msgspec.Struct):
     messages: int = 0
     kinds: dict[str, int] = {}
     kills: dict[str, int] = {}
+    disturbances: dict[str, int] = {}
+    """Faults of the platform."""
     decided: dict[str, int] = {}
     """Approvals, by the way in which they were decided."""
     together: int = 0

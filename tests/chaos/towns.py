@@ -8,19 +8,21 @@ import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
-from aiohttp import web
 
 from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer, Fault
 from tests.channels.discord.server import DiscordServer
 from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
-from tests.channels.telegram.server import BOT_NAME, TelegramServer
+from tests.channels.telegram.server import BOT_NAME, FaultKind, TelegramServer
 from tests.channels.webhook.server import Program
 from tests.support.workers import wait_for
 
+T = TypeVar("T")
+CALLS = 0.4
+"""Part of the faults that befall a call."""
 REDELIVERY = (0.3, 1.0, 2.0, *100 * (4.0,))
 """Seconds before each further delivery of a message that was not acknowledged: over several minutes, as platforms do it
 over hours, since all that was killed must come back in time on a busy machine."""
@@ -59,9 +61,9 @@ class Town(Protocol):
         """Presses that button."""
         ...
 
-    def disturb(self, dice: random.Random) -> None:
+    def disturb(self, dice: random.Random) -> str:
         """Brings a fault about, which passes. At most one waits for the next call of a kind: else they pile up
-        while the client waits after each."""
+        while the client waits after each. Returns its name, empty if there is none now."""
         ...
 
     def problems(self) -> Sequence[str]:
@@ -99,25 +101,23 @@ class Slack:
     async def press(self, person: int, text: str, label: str) -> None:
         self.server.person(f"p{person}").presses(f"@p{person}", label)
 
-    def disturb(self, dice: random.Random) -> None:
-        if not self.server.sockets:
-            return  # it reconnects, and is let in
+    def disturb(self, dice: random.Random) -> str:
         faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
-
-        def fail() -> None:
-            method = dice.choice(calls)
-            if not faults.calls[method]:
-                faults.add(method, dice.choice(("lose", "cut", "html", "done_html", "rate:1")))
-
-        _one(
-            dice,
-            *3 * [fail],
-            lambda: _reset(self.server._runner),
-            lambda: self.server.drop(),
-            lambda: self.server.disconnect("warning"),
-            lambda: setattr(faults, "duplicate", 3),
-            lambda: setattr(faults, "refuse_handshakes", 1),
-        )
+        kinds = {
+            "reset": "cut",
+            "reset when done": "lose",
+            "502": "html",
+            "502 when done": "done_html",
+            "limit": "rate:1",
+        }
+        others = {
+            "connections reset": lambda: _reset(self.server),
+            "sockets cut": self.server.drop,
+            "asked to reconnect": lambda: self.server.disconnect("warning"),
+            "duplicates": lambda: setattr(faults, "duplicate", 3),
+            "handshakes refused": lambda: setattr(faults, "refuse_handshakes", 1),
+        }
+        return _one(dice, calls, kinds, lambda call: bool(faults.calls[call]), faults.add, others)
 
     def problems(self) -> Sequence[str]:
         return [*self.server.problems, *(f"abandoned {envelope.id}" for envelope in self.server.abandoned)]
@@ -172,16 +172,21 @@ class Telegram:
         labels = {each.id: [button["text"] for button in each.buttons] for each in shown if text in each.text}
         return next((message for message, buttons in labels.items() if label in buttons), None)
 
-    def disturb(self, dice: random.Random) -> None:
+    def disturb(self, dice: random.Random) -> str:
         faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
-
-        def fail() -> None:
-            method = dice.choice(calls)
-            if not faults.waits(method):
-                faults.add(method, dice.choice(("drop", "lose", "status", "done", "html", "flood")))
-
-        duplicate = lambda: setattr(faults, "duplicates", not faults.duplicates)  # noqa: E731
-        _one(dice, *2 * [fail], duplicate, lambda: _reset(self.server._runner))
+        kinds: Mapping[str, FaultKind] = {
+            "reset": "drop",
+            "reset when done": "lose",
+            "502": "status",
+            "502 when done": "done",
+            "page": "html",
+            "limit": "flood",
+        }
+        others = {
+            "connections reset": lambda: _reset(self.server),
+            "duplicates": lambda: setattr(faults, "duplicates", not faults.duplicates),
+        }
+        return _one(dice, calls, kinds, faults.waits, faults.add, others)
 
     def problems(self) -> Sequence[str]:
         return self.server.violations
@@ -235,26 +240,23 @@ class Feishu:
         seen = self.server.seen(f"oc_private_p{person}")
         return [each for each in seen if text in each.text and label in (button.label for button in each.buttons)]
 
-    def disturb(self, dice: random.Random) -> None:
-        if not self.server.sockets:
-            return  # it reconnects, and is let in
-        faults, calls = self.server.faults, ("POST .*messages", "PUT .*content", "PATCH ", "POST .*cards")
-
-        def fail() -> None:
-            pattern = dice.choice(calls)
-            if not faults.waits(pattern):
-                how = (faults.lose, faults.hang_up, lambda p: faults.fail(p, 502), lambda p: faults.fail_done(p, 502))
-                dice.choice(how)(pattern)
-
-        _one(
-            dice,
-            *2 * [fail],
-            lambda: _reset(self.server._runner),
-            lambda: faults.drop_sockets(),
-            lambda: faults.kill_tokens(),
-            lambda: setattr(faults, "duplicates", 1),
-            lambda: setattr(faults, "duplicates", 0),
-        )
+    def disturb(self, dice: random.Random) -> str:
+        faults = self.server.faults
+        calls = ("POST .*messages", "PUT .*content", "PUT .*cards/[^/]*$", "PATCH ", "POST .*cards")
+        kinds: Mapping[str, Callable[[str], object]] = {
+            "reset": faults.hang_up,
+            "reset when done": faults.lose,
+            "502": lambda call: faults.fail(call, 502),
+            "502 when done": lambda call: faults.fail_done(call, 502),
+        }
+        others = {
+            "connections reset": lambda: _reset(self.server),
+            "sockets cut": faults.drop_sockets,
+            "tokens expired": faults.kill_tokens,
+            "duplicates": lambda: setattr(faults, "duplicates", 1),
+            "no duplicates": lambda: setattr(faults, "duplicates", 0),
+        }
+        return _one(dice, calls, kinds, faults.waits, lambda call, way: way(call), others)
 
     def problems(self) -> Sequence[str]:
         return [f"given up {event}" for event in self.server.lost]
@@ -299,26 +301,26 @@ class DingTalk:
     def _with_button(self, person: int, text: str, label: str) -> Sequence[Any]:
         return [seen for seen in self.server.seen(f"p{person}") if text in seen.text and label in seen.buttons]
 
-    def disturb(self, dice: random.Random) -> None:
-        if not self.server.sockets:
-            return  # it reconnects, and is let in
-        faults, calls = self.server.faults, ("streaming", "createAndDeliver", "batchSend")
-        kinds: Sequence[Fault] = ("limited", "qps", "html", "done_html", "lost", "cut", "token")
-
-        def fail() -> None:
-            path = dice.choice(calls)
-            if not faults.waits(path):
-                faults.next(path, dice.choice(kinds))
-
-        _one(
-            dice,
-            *2 * [fail],
-            lambda: _reset(self.server._runner),
-            lambda: faults.cut(),
-            lambda: faults.expire_tokens(),
-            lambda: setattr(faults, "twice", not faults.twice),
-            lambda: setattr(faults, "refused_handshakes", 1),
-        )
+    def disturb(self, dice: random.Random) -> str:
+        faults = self.server.faults
+        calls = ("streaming", "createAndDeliver", "card/instances", "batchSend", "groupMessages")
+        kinds: Mapping[str, Fault] = {
+            "reset": "cut",
+            "reset when done": "lost",
+            "502": "html",
+            "502 when done": "done_html",
+            "limit": "limited",
+            "limit without a time": "qps",
+            "token refused": "token",
+        }
+        others = {
+            "connections reset": lambda: _reset(self.server),
+            "sockets cut": faults.cut,
+            "tokens expired": faults.expire_tokens,
+            "duplicates": lambda: setattr(faults, "twice", not faults.twice),
+            "handshakes refused": lambda: setattr(faults, "refused_handshakes", 1),
+        }
+        return _one(dice, calls, kinds, faults.waits, faults.next, others)
 
     def problems(self) -> Sequence[str]:
         return self.server.violations  # a process that was killed does not know how long it was to wait
@@ -364,25 +366,17 @@ class Discord:
             if text in seen.text and label in seen.buttons:
                 self._person(person).presses(label, message=seen.id)
 
-    def disturb(self, dice: random.Random) -> None:
-        if not self.server.sockets:
-            return  # it reconnects, and is let in
+    def disturb(self, dice: random.Random) -> str:
         faults, calls = self.server.faults, ("POST /channels/.*/messages", "PATCH /channels/")
-
-        def fail() -> None:
-            route = dice.choice(calls)
-            if not faults.waits(route):
-                faults.add(route, dice.choice(("lose", "cut", "502", "done_502", "rate")), 1.0)
-
-        _one(
-            dice,
-            *2 * [fail],
-            lambda: _reset(self.server._runner),
-            lambda: self.server.drop(),
-            lambda: self.server.say(7),
-            lambda: setattr(faults, "refuse_handshakes", 1),
-            lambda: setattr(faults, "duplicate", not faults.duplicate),
-        )
+        kinds = {"reset": "cut", "reset when done": "lose", "502": "502", "502 when done": "done_502", "limit": "rate"}
+        others = {
+            "connections reset": lambda: _reset(self.server),
+            "sockets cut": self.server.drop,
+            "asked to reconnect": lambda: self.server.say(7),
+            "handshakes refused": lambda: setattr(faults, "refuse_handshakes", 1),
+            "duplicates": lambda: setattr(faults, "duplicate", not faults.duplicate),
+        }
+        return _one(dice, calls, kinds, faults.waits, lambda call, kind: faults.add(call, kind, 1.0), others)
 
     def problems(self) -> Sequence[str]:
         excused = ("pause", "limit", "late")  # of processes that were killed
@@ -431,9 +425,11 @@ class Webhook:
     async def press(self, person: int, text: str, label: str) -> None:
         raise NotImplementedError
 
-    def disturb(self, dice: random.Random) -> None:
-        if not self.server.next:
-            self.server.next = [dice.choice(("reset", "lose", "502", "done", "429"))]
+    def disturb(self, dice: random.Random) -> str:
+        kinds = {"reset": "reset", "reset when done": "lose", "502": "502", "502 when done": "done", "limit": "429"}
+        others = {"connections reset": lambda: _reset(self.server)}
+        queue = self.server.next
+        return _one(dice, ["post"], kinds, lambda _: bool(queue), lambda _, kind: queue.append(kind), others)
 
     def problems(self) -> Sequence[str]:
         return self.server.problems
@@ -452,13 +448,30 @@ TOWNS: Mapping[str, Callable[[], Town]] = {
 }
 
 
-def _reset(runner: web.AppRunner | None) -> None:
+def _reset(server: object) -> None:
     """Resets the connections, also those on which no request was read yet."""
-    server = runner.server if runner is not None else None
-    for connection in server.connections if server is not None else ():
+    runner = getattr(server, "_runner", None)
+    for connection in runner.server.connections if runner is not None else ():
         if connection.transport is not None:
             connection.transport.abort()
 
 
-def _one(dice: random.Random, *faults: Callable[[], object]) -> None:
-    dice.choice(faults)()
+def _one(
+    dice: random.Random,
+    calls: Sequence[str],
+    kinds: Mapping[str, T],
+    waits: Callable[[str], bool],
+    fail: Callable[[str, T], object],
+    others: Mapping[str, Callable[[], object]],
+) -> str:
+    """Brings one fault about: one of `kinds` for the next of one of the `calls` unless one waits for it, or one of
+    `others`. Returns its name; empty if there is none."""
+    if dice.random() < CALLS:
+        name, call = dice.choice([*kinds]), dice.choice(calls)
+        if waits(call):
+            return ""
+        fail(call, kinds[name])
+        return name
+    name = dice.choice([*others])
+    others[name]()
+    return name
