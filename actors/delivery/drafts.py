@@ -33,9 +33,9 @@ WORKING_SECONDS = 4.0
 """Interval of the sign that somebody is at work: Telegram's lasts 5 s."""
 LONGEST_SECONDS = 12 * 3600.0
 """Time for which a run is followed."""
-GRACE_SECONDS = 10.0
-"""Time after the end of a run in which its answer is planned; then the sign of work, and the line about what it does,
-are taken away."""
+GRACE_SECONDS = 60.0
+"""Time after the end of a run in which its answer is planned, also while a server starts anew; then the sign of work,
+and the line about what it does, are taken away."""
 HANDOVER_SECONDS = 90.0
 """Timeout of a draft's last call: longer than that of a call."""
 PAUSES = (1.0, 5.0, 15.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,6 +33,7 @@ REST_SECONDS = 2.5
 SIGN, COMMAND, END = "message to the first sign", "command to its reply", "end of the run to the final text"
 LIMITS = {SIGN: 60, COMMAND: 100, END: 150}
 """What a person who waits alone may have to wait, in milliseconds."""
+KILLED = "kill of the account's process to its next connection"
 LISTENING = re.compile(
     r"getUpdates|apps.connections|ping|gettoken|accessToken|tenant_access_token|users.info|/im/v1/chats|@me|/gateway|/commands"
 )
@@ -73,6 +76,7 @@ def chats(lab: Laboratory) -> Iterator[Row]:
             waits = asyncio.run(_waited(Path(folder), make(), 3 if lab.quick else ROUNDS))
         for what, limit in LIMITS.items():
             yield Row(f"{name}: {what} (ms, p50)", percentile(waits[what], 50), at_most(limit))
+        yield Row(f"{name}: {KILLED} (ms)", waits[KILLED][0], note="the start of a process of Python with its imports")
 
 
 async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list[float], int]:
@@ -90,7 +94,7 @@ async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list
 async def _waited(path: Path, town: Any, rounds: int) -> dict[str, list[float]]:
     """Returns the milliseconds that one person waits on an idle server."""
     waits: dict[str, list[float]] = {what: [] for what in LIMITS}
-    async with place(path, town, gather_seconds=0) as (_, _, running):
+    async with place(path, town, gather_seconds=0) as ([server], _, running):
         await _talk(town, range(1), 0)
         for turn in range(1, rounds + 1):
             await asyncio.sleep(REST_SECONDS)
@@ -106,6 +110,10 @@ async def _waited(path: Path, town: Any, rounds: int) -> dict[str, list[float]]:
             said, began = _said(town, "commands, too"), time.time()
             await town.say(0, "/help")
             waits[COMMAND].append(await _until(partial(_says, town, "commands, too", said), began))
+        account, began = next(pid for pid in family(server.process.pid) if "channel" in command_of(pid)), time.time()
+        os.kill(account, signal.SIGKILL)
+        await _until(lambda: not town.connected(), began)
+        waits[KILLED] = [await _until(town.connected, began)]
     return waits
 
 
