@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -216,8 +217,12 @@ def serve(descriptor: int) -> Order | None:
                 _reap(children)
             if listener in ready:
                 connection, _ = listener.accept()
-                _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-                order = Order(**json.loads(connection.makefile("rb").readline()))
+                streams, line = _received(connection)
+                if not line.endswith(b"\n"):
+                    for number in (*streams, connection.detach()):
+                        os.close(number)
+                    continue
+                order = Order(**json.loads(line))
                 pid = os.fork()
                 if pid == 0:
                     _become(parent, streams, [connection, *children.values()])
@@ -225,7 +230,22 @@ def serve(descriptor: int) -> Order | None:
                 for stream in streams:
                     os.close(stream)
                 children[pid] = connection
-                connection.sendall(pid.to_bytes(PID_BYTES))
+                _send(connection, pid.to_bytes(PID_BYTES))
+
+
+def _received(connection: socket.socket) -> tuple[list[int], bytes]:
+    """The streams and the line of an order. The line is cut if the process that sent it has ended meanwhile."""
+    try:
+        _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+        return streams, connection.makefile("rb").readline()
+    except ConnectionError:
+        return [], b""
+
+
+def _send(connection: socket.socket, data: bytes) -> None:
+    """Sends to the process that has ordered the child. That one may have ended, and the zygote is there for others."""
+    with suppress(ConnectionError):
+        connection.sendall(data)
 
 
 def _reap(children: dict[int, socket.socket]) -> None:
@@ -234,7 +254,7 @@ def _reap(children: dict[int, socket.socket]) -> None:
         if pid == 0:
             return
         with children.pop(pid) as connection:
-            connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            _send(connection, str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def _become(parent: int, streams: list[int], others: list[socket.socket]) -> None:
