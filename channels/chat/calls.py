@@ -5,31 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
 from core import reasons
-from core.chat.port import FateUnknown, RateLimited, Rejected
+from core.chat.port import FateUnknown, RateLimited
 from core.errors import Unavailable
 
-CHUNK = 1 << 16
 RETRY_SECONDS = 30.0
 """Pause after a refusal that names none."""
 LONGEST_WAIT = 3600.0
 """Longest pause that a platform is granted, in seconds: one that names more would silence an account for good."""
 _LOST: tuple[type[Exception], ...] = (aiohttp.ClientError, TimeoutError, OSError)
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-
-
-class Response(Protocol):
-    """The status and the headers of an answer."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
 
 
 def open_session(**options: Any) -> aiohttp.ClientSession:
@@ -40,15 +29,14 @@ def open_session(**options: Any) -> aiohttp.ClientSession:
 
 
 @contextmanager
-def certainty(what: str, *, effect: bool = True, others: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def certainty(what: str, *, effect: bool = True) -> Iterator[None]:
     """Turns failures of a call into `Unavailable`, if it has not left or may be made again, and `FateUnknown`.
-    `effect`: people see it. `others`: errors of an SDK that mean the same. The text has no address: those may hold
-    tokens."""
+    `effect`: people see it. The text has no address: those may hold tokens."""
     try:
         yield
     except _NOT_SENT as error:
         raise Unavailable(f"{what}: no connection: {reasons.lost(error)}") from None
-    except (*_LOST, *others) as error:
+    except _LOST as error:
         raise lost(f"{what}: no answer: {reasons.lost(error)}", effect=effect) from None
 
 
@@ -90,13 +78,3 @@ class Waits:
         now = monotonic()
         self._until = {key: until for key, until in self._until.items() if until > now}
         self._until[limited] = now + seconds
-
-
-def check_transfer(response: Response, what: str, refused: str = "") -> None:
-    """Raises the error of an answer to a file that is sent or fetched. `refused`: what a refusal means."""
-    if response.status == 429:
-        raise RateLimited(f"{what}: HTTP 429", retry_after(response.headers, RETRY_SECONDS))
-    if response.status >= 500:
-        raise Unavailable(f"{what}: HTTP {response.status}")
-    if response.status != 200:
-        raise Rejected(f"{refused or what} (HTTP {response.status})")

@@ -19,8 +19,6 @@ LANE_LENGTH = 64
 """Deliveries that wait in a lane."""
 CUSTODY_SECONDS = 30.0
 """Most time for one attempt."""
-ACK_SECONDS = 10.0
-"""Time after which `take` gives up: platforms deliver again then."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
@@ -53,20 +51,6 @@ class Lanes(Generic[T]):
             log.warning("too many messages wait for the log", platform=self._platform)
             return False
         return True
-
-    async def take(self, chat: str, delivery: T) -> None:
-        """Returns when a delivery is in custody. Raises `Unavailable` if that takes too long; it is still tried."""
-        done = anyio.Event()
-
-        async def then() -> None:
-            done.set()
-
-        if not self.offer(chat, delivery, then):
-            raise Unavailable("too many messages wait for the log")
-        with anyio.move_on_after(ACK_SECONDS):
-            await done.wait()
-            return
-        raise Unavailable("the log is out of reach")
 
     async def work(self, lane: MemoryObjectReceiveStream[_Waiting[T]]) -> None:
         async for waiting in lane:

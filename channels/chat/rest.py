@@ -14,14 +14,15 @@ import aiohttp
 import anyio
 import yarl
 
-from channels.chat.calls import CHUNK, RETRY_SECONDS, certainty, lost, open_session, retry_after
+from channels.chat.calls import RETRY_SECONDS, certainty, lost, open_session, retry_after
 from core.chat.download import save
 from core.chat.facts import Attachment
 from core.chat.port import RateLimited, Rejected
 from core.errors import Unavailable
 
+CHUNK = 1 << 16
 CALL_SECONDS = 20.0
-FILE_SECONDS = 300.0
+FILE_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 30.0
 """Most time between two chunks of a file."""
@@ -144,6 +145,16 @@ def no_answer(answer: Answer, what: str, *, effect: bool) -> Exception:
     return Rejected(text)
 
 
+def check_transfer(answer: Answer, what: str, refused: str = "") -> None:
+    """Raises the error of an answer to a file that is sent or fetched. `refused`: what a refusal means."""
+    if answer.status == 429:
+        raise RateLimited(f"{what}: HTTP 429", retry_after(answer.headers, RETRY_SECONDS))
+    if answer.status >= 500:
+        raise Unavailable(f"{what}: HTTP {answer.status}")
+    if answer.status != 200:
+        raise Rejected(f"{refused or what} (HTTP {answer.status})")
+
+
 async def _answer(response: aiohttp.ClientResponse) -> Answer:
     raw = bytearray()
     async for chunk in response.content.iter_any():
@@ -170,6 +181,6 @@ async def _without_page(chunks: AsyncIterator[bytes], name: str, content_type: s
     async for chunk in chunks:
         is_page = content_type == "text/html" or chunk.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
         if is_page and not begun:
-            raise Rejected(f"{name}: a page came instead of the file ({content_type})")
+            raise Rejected(f"{name}: a page to sign in came, not the file ({content_type}): may the bot read files?")
         begun = True
         yield chunk

@@ -1,2 +1,3 @@
 """DingTalk: `api.py` (REST, tokens, errors) → `translation.py` (what arrives) → `stream.py` (the connection) →
-`card.py` (answers that grow), `sign.py` → `platform.py` (the port). `traits.py` imports no SDK."""
+`card.py` (answers that grow), `sign.py` → `platform.py` (the port).
+"""

@@ -1,7 +1,4 @@
-"""DingTalk's REST: the token, the calls, and what each refusal means.
-
-The SDK's own calls block, swallow errors and keep a dead token.
-"""
+"""DingTalk's REST: the token, the calls, and what each refusal means."""
 
 from __future__ import annotations
 

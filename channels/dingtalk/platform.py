@@ -10,8 +10,9 @@ from typing import Any
 
 import anyio
 
-from channels.chat.calls import check_transfer
 from channels.chat.reconnecting import FIRST_PAUSE
+from channels.chat.rest import check_transfer
+from channels.chat.sockets import PING_SECONDS
 from channels.dingtalk import card, stream, translation
 from channels.dingtalk.api import Api, Forbidden
 from channels.dingtalk.sign import Sign
@@ -57,7 +58,7 @@ class DingTalk:
     """One app. `ping_seconds` and `pause`: see `stream.Stream`."""
 
     def __init__(
-        self, settings: Mapping[str, Any], *, ping_seconds: float = stream.PING_SECONDS, pause: float = FIRST_PAUSE
+        self, settings: Mapping[str, Any], *, ping_seconds: float = PING_SECONDS, pause: float = FIRST_PAUSE
     ) -> None:
         client_id = str(settings["client_id"]).strip()
         secret = str(settings["client_secret"]).strip()

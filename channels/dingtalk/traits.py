@@ -1,4 +1,4 @@
-"""Traits of DingTalk, for code that must not import its SDK."""
+"""Traits of DingTalk."""
 
 from __future__ import annotations
 

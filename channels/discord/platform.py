@@ -17,10 +17,10 @@ import yarl
 from anyio.abc import TaskGroup
 from cachetools import LRUCache, TTLCache
 
-from channels.chat.calls import check_transfer
 from channels.chat.edited import EditedDraft
 from channels.chat.lanes import Lanes, custody
 from channels.chat.reconnecting import Ended, stay_connected
+from channels.chat.rest import check_transfer
 from channels.discord import inbound
 from channels.discord.api import BASE_URL, Api
 from channels.discord.content import NOBODY, body_of, growing, nonce

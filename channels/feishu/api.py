@@ -1,6 +1,4 @@
-"""REST calls to Feishu, and what their errors mean. Our own, as the SDK's block the loop while they fetch a token (F2),
-use a dead token until its cached end (F3), and fail on an answer that is not JSON (F7).
-"""
+"""REST calls to Feishu, and what their errors mean."""
 
 from __future__ import annotations
 

@@ -97,10 +97,9 @@ class SlackDraft:
         if target.kind == "group":
             recipient = {"recipient_user_id": target.sender, "recipient_team_id": (await platform.bot()).team}
         shown = streamable(text)
-        start = platform.web.client.chat_startStream
+        place = {"channel": target.chat, "thread_ts": target.topic}
         try:
-            request = start(channel=target.chat, thread_ts=target.topic, markdown_text=shown, **recipient)
-            answer = await platform.web.call("chat.startStream", request)
+            answer = await platform.web.call("chat.startStream", **place, markdown_text=shown, **recipient)
         except Rejected:
             platform.refuse_streams(target.chat)
             return False
@@ -116,10 +115,9 @@ class SlackDraft:
         if self._shown is None or status != self._shown[1]:
             await self._platform.show_status(self._target, status)
         if more := shown[len(streamed) :]:
-            append = self._platform.web.client.chat_appendStream
-            request = append(channel=self._target.chat, ts=self._message, markdown_text=more)
+            place = {"channel": self._target.chat, "ts": self._message}
             try:
-                await self._platform.web.call("chat.appendStream", request)
+                await self._platform.web.call("chat.appendStream", **place, markdown_text=more)
             except FateUnknown:
                 # What it shows is not known: an update will replace it.
                 raise

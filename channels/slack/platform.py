@@ -6,8 +6,7 @@ Files cannot have metadata: their key is the `block_id` of the line below them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -19,14 +18,14 @@ import anyio
 import msgspec
 import structlog
 from cachetools import FIFOCache
-from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from channels.chat.sockets import PING_SECONDS
 from channels.markup import slack as markup
 from channels.slack import inbound
 from channels.slack.draft import SlackDraft
 from channels.slack.inbound import Identity
 from channels.slack.messages import EVENT_TYPE, STATUS, block_id, key_of, plainly, rendered
-from channels.slack.socket import PING_SECONDS, Listener
+from channels.slack.socket import listen
 from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
@@ -124,12 +123,9 @@ class SlackPlatform:
         ping_seconds: float = PING_SECONDS,
         prompts: Sequence[str] = (),
     ) -> None:
-        self._tokens = (bot_token, app_token)
-        self._base_url = base_url
+        self.web = Web(bot_token, app_token, base_url)
         self._ping_seconds = ping_seconds
-        self._connected_web: Web | None = None
         self._known_bot: Identity | None = None
-        self._granted: frozenset[str] = frozenset()
         self._names = Names(REMEMBERED)
         self._names_are_allowed = True
         self._known_roots: FIFOCache[tuple[str, str], None] = FIFOCache(REMEMBERED)
@@ -145,31 +141,22 @@ class SlackPlatform:
         self._perhaps_closed: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         """Messages that were streams, if a look has closed them whose answer was lost."""
 
-    @property
-    def web(self) -> Web:
-        """The Web API. Its connections belong to the event loop of the first call."""
-        if self._connected_web is None:
-            self._connected_web = Web(*self._tokens, self._base_url)
-        return self._connected_web
-
     async def bot(self) -> Identity:
         """Returns who the bot is. Raises `CredentialsDead` and `Unavailable`."""
         return self._known_bot or await self._authorise()
 
     async def _authorise(self) -> Identity:
-        answer = await self.web.auth()
-        bot = Identity(str(answer["team_id"]), str(answer["user_id"]), str(answer.get("bot_id") or ""))
-        self._known_bot, self._granted = bot, _scopes(answer)
-        return bot
+        answer = await self.web.call("auth.test")
+        self._known_bot = Identity(str(answer["team_id"]), str(answer["user_id"]), str(answer.get("bot_id") or ""))
+        return self._known_bot
 
     async def check(self) -> Sequence[Finding]:
         findings = []
         try:
-            answer = await self.web.auth()
+            answer = await self.web.call("auth.test")
             findings.append(Finding(True, f"bot token: {answer.get('user')} in {answer.get('team')}"))
-            granted = _scopes(answer)
             for scope, purpose in SCOPES.items():
-                if scope not in granted:
+                if scope not in self.web.granted:
                     advice = "OAuth & Permissions → Bot Token Scopes → add it, then reinstall the app"
                     findings.append(Finding(False, f"scope {scope} is missing ({purpose})", advice))
         except (Invalid, Unavailable) as error:
@@ -205,8 +192,7 @@ class SlackPlatform:
                     self._known_roots[event.target.chat, event.target.topic] = None
                 await self._title(event)
 
-        listener = Listener(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
-        await listener.run()
+        await listen(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
 
     async def _suggest(self, chat: str, thread: str) -> None:
         """Offers the first questions of a conversation in the assistant pane."""
@@ -214,9 +200,8 @@ class SlackPlatform:
         if not self._prompts:
             return
         prompts = [{"title": prompt, "message": prompt} for prompt in self._prompts]
-        suggest = self.web.client.assistant_threads_setSuggestedPrompts
         await self._decorate(
-            "assistant.threads.setSuggestedPrompts", suggest(channel_id=chat, thread_ts=thread, prompts=prompts)
+            "assistant.threads.setSuggestedPrompts", channel_id=chat, thread_ts=thread, prompts=prompts
         )
 
     async def _title(self, event: ChatReceived) -> None:
@@ -225,16 +210,13 @@ class SlackPlatform:
         if (target.chat, target.topic) not in self._untitled or not (title := " ".join(event.text.split())[:TITLE]):
             return
         del self._untitled[target.chat, target.topic]
-        name = self.web.client.assistant_threads_setTitle
-        await self._decorate(
-            "assistant.threads.setTitle", name(channel_id=target.chat, thread_ts=target.topic, title=title)
-        )
+        await self._decorate("assistant.threads.setTitle", channel_id=target.chat, thread_ts=target.topic, title=title)
 
-    async def _decorate(self, method: str, request: Coroutine[Any, Any, AsyncSlackResponse]) -> None:
+    async def _decorate(self, method: str, **arguments: Any) -> None:
         """Makes a call of which nothing depends."""
         try:
             with anyio.fail_after(LOOK_UP_SECONDS):
-                await self.web.call(method, request, effect=False)
+                await self.web.call(method, **arguments)
         except (Invalid, Unavailable, TimeoutError) as error:
             log.info("the assistant pane was not changed", method=method, reason=str(error))
 
@@ -244,10 +226,9 @@ class SlackPlatform:
         begins = target.topic in ("", event.message) or (target.chat, target.topic) in self._known_roots
         if begins or event.quoted is not None or event.choice is not None or not event.mentioned:
             return event
-        request = self.web.client.conversations_replies(channel=target.chat, ts=target.topic, limit=1)
         try:
             with anyio.fail_after(LOOK_UP_SECONDS):
-                answer = await self.web.call("conversations.replies", request, effect=False)
+                answer = await self.web.call("conversations.replies", channel=target.chat, ts=target.topic, limit=1)
             [root, *_] = [message for message in answer["messages"] if not inbound.is_pane(message)]
         except (Invalid, Unavailable, TimeoutError, ValueError):
             return event
@@ -280,10 +261,9 @@ class SlackPlatform:
         known = self._names.of(person)
         if known is not None or not person or not self._names_are_allowed:
             return known or ""
-        request = self.web.client.users_info(user=person)
         try:
             with anyio.fail_after(LOOK_UP_SECONDS):
-                answer = await self.web.call("users.info", request, effect=False)
+                answer = await self.web.call("users.info", user=person)
         except Rejected as error:
             self._names_are_allowed = code_of(error) != "missing_scope"
             return ""
@@ -305,16 +285,14 @@ class SlackPlatform:
 
     async def post(self, target: Target, content: Content, key: str) -> str:
         metadata = {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
-        body: dict[str, Any] = {"channel": target.chat, "thread_ts": target.topic or None, "metadata": metadata}
-        send = self.web.client.chat_postMessage
+        place = {"channel": target.chat, "thread_ts": target.topic or None}
+        body = {**place, "metadata": metadata, "unfurl_links": False, "unfurl_media": False}
         try:
-            request = send(**body, unfurl_links=False, unfurl_media=False, **await rendered(target, content))
-            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
+            answer = await self.web.call("chat.postMessage", **body, **await rendered(target, content))
         except Rejected as error:
             if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            request = send(**body, unfurl_links=False, unfurl_media=False, **await plainly(target, content))
-            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
+            answer = await self.web.call("chat.postMessage", **body, **await plainly(target, content))
         return str(answer["ts"])
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
@@ -324,13 +302,12 @@ class SlackPlatform:
         """Changes a message, and its key if there is one."""
         metadata = None if key is None else {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
         body: dict[str, Any] = {"channel": target.chat, "ts": message, "metadata": metadata}
-        send = self.web.client.chat_update
         try:
-            await self.web.call("chat.update", send(**body, **await rendered(target, content)))
+            await self.web.call("chat.update", **body, **await rendered(target, content))
         except Rejected as error:
             if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            await self.web.call("chat.update", send(**body, **await plainly(target, content)))
+            await self.web.call("chat.update", **body, **await plainly(target, content))
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
         label = block_id(key)
@@ -340,7 +317,7 @@ class SlackPlatform:
                 return str(message["ts"])
         if key.endswith(DRAFT) and self.has_streams(target) and (stream := await self._open_stream(target, messages)):
             return stream
-        if KEYS_SCOPE not in self._granted:
+        if KEYS_SCOPE not in self.web.granted:
             # It may be there: to say that it is not would post it twice.
             raise Rejected(f"the app may not read the keys of its messages: the scope {KEYS_SCOPE} is missing")
         return None
@@ -366,9 +343,8 @@ class SlackPlatform:
 
     async def stop_stream(self, target: Target, message: str) -> bool:
         """Closes a native stream. Returns whether it was open."""
-        stop = self.web.client.chat_stopStream(channel=target.chat, ts=message)
         try:
-            await self.web.call("chat.stopStream", stop)
+            await self.web.call("chat.stopStream", channel=target.chat, ts=message)
         except Rejected:
             # `message_not_in_streaming_state`, or a workspace without streams.
             return False
@@ -393,22 +369,15 @@ class SlackPlatform:
         ]
 
     async def _messages(self, target: Target, since: float) -> AsyncIterator[Mapping[str, Any]]:
-        client, cursor = self.web.client, ""
+        method = "conversations.replies" if target.topic else "conversations.history"
         # Clocks differ by seconds: Slack's decides on `oldest`.
-        options: dict[str, Any] = {"oldest": f"{max(0.0, since - 60):.6f}", "limit": PAGE, "include_all_metadata": True}
+        options: dict[str, Any] = {"oldest": f"{max(0.0, since - 60):.6f}", "limit": PAGE, "include_all_metadata": 1}
         for _ in range(PAGES):
-            if target.topic:
-                replies = client.conversations_replies(
-                    channel=target.chat, ts=target.topic, cursor=cursor or None, **options
-                )
-                answer = await self.web.call("conversations.replies", replies, effect=False)
-            else:
-                history = client.conversations_history(channel=target.chat, cursor=cursor or None, **options)
-                answer = await self.web.call("conversations.history", history, effect=False)
+            answer = await self.web.call(method, channel=target.chat, ts=target.topic or None, **options)
             for message in answer.get("messages") or ():
                 yield message
-            cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
-            if not cursor:
+            options["cursor"] = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
+            if not options["cursor"]:
                 return
         raise Unavailable(f"{target.chat}: more than {PAGES * PAGE} messages to look through")
 
@@ -420,30 +389,20 @@ class SlackPlatform:
         return min(len(files), MOST_FILES)
 
     async def upload_bundle(self, target: Target, files: Sequence[File], key: str) -> Sequence[str]:
-        client = self.web.client
-        uploaded: list[dict[str, str | None]] = []
+        uploaded = []
         for file in files:
-            request = client.files_getUploadURLExternal(filename=file.name, length=file.size)
-            place = await self.web.call("files.getUploadURLExternal", request, effect=False)
+            place = await self.web.call("files.getUploadURLExternal", filename=file.name, length=file.size)
             await self.web.send_bytes(str(place["upload_url"]), file.path)
             uploaded.append({"id": str(place["file_id"]), "title": file.name})
         names = [{"type": "plain_text", "text": file.name[:STATUS]} for file in files]
         line = {"type": "context", "block_id": block_id(key), "elements": names}
-        await self.web.call(
-            "files.completeUploadExternal",
-            client.files_completeUploadExternal(
-                files=uploaded,
-                channel_id=target.chat,
-                thread_ts=target.topic or None,
-                blocks=json.dumps([line]),
-            ),
-        )
+        place = {"channel_id": target.chat, "thread_ts": target.topic or None}
+        await self.web.call("files.completeUploadExternal", files=uploaded, blocks=[line], **place)
         # Slack shares the files afterwards: their message has no id yet.
         return [""] * len(files)
 
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
-        answer = await self.web.call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
-        file = answer["file"]
+        file = (await self.web.call("files.info", file=attachment.id))["file"]
         if file.get("mode") in ("external", "tombstone", "hidden_by_limit"):
             raise Rejected(f"{attachment.name}: a file that Slack does not hold ({file['mode']})")
         if int(file.get("size") or 0) > limit:
@@ -451,8 +410,7 @@ class SlackPlatform:
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Rejected(f"{attachment.name}: Slack offers no download")
-        is_page = str(file.get("mimetype") or attachment.mime) == "text/html"
-        await self.web.load_bytes(str(url), into, limit, is_page)
+        await self.web.load_bytes(str(url), attachment, into, limit)
 
     async def working(self, target: Target, on: bool) -> None:
         way, at = self._working.get(_place(target), ("", 0.0))
@@ -469,21 +427,18 @@ class SlackPlatform:
             await self.show_status(target, "")
 
     async def whisper(self, target: Target, text: str) -> None:
+        place = {"channel": target.chat, "user": target.sender, "thread_ts": target.topic or None}
         content = await plainly(target, Content(text))
-        request = self.web.client.chat_postEphemeral(
-            channel=target.chat, user=target.sender, thread_ts=target.topic or None, **content
-        )
-        await self.web.call("chat.postEphemeral", request, chat=target.chat)
+        await self.web.call("chat.postEphemeral", **place, **content)
 
     async def show_status(self, target: Target, text: str) -> bool:
         """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
         of which nothing depends."""
         if not target.topic or not self._status_is_allowed or not self.web.has_room("assistant.threads.setStatus"):
             return False
-        set_status = self.web.client.assistant_threads_setStatus
+        place = {"channel_id": target.chat, "thread_ts": target.topic}
         try:
-            request = set_status(channel_id=target.chat, thread_ts=target.topic, status=text[:STATUS])
-            await self.web.call("assistant.threads.setStatus", request)
+            await self.web.call("assistant.threads.setStatus", **place, status=text[:STATUS])
         except CredentialsDead:
             raise
         except Rejected as error:
@@ -498,14 +453,9 @@ class SlackPlatform:
     async def _reaction(self, target: Target, on: bool) -> bool:
         if not target.reply_to:
             return False
-        client = self.web.client
+        method = "reactions.add" if on else "reactions.remove"
         try:
-            if on:
-                add = client.reactions_add(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await self.web.call("reactions.add", add)
-            else:
-                remove = client.reactions_remove(channel=target.chat, timestamp=target.reply_to, name="eyes")
-                await self.web.call("reactions.remove", remove)
+            await self.web.call(method, channel=target.chat, timestamp=target.reply_to, name="eyes")
         except Rejected as error:
             return code_of(error) in ("already_reacted", "no_reaction")
         return True
@@ -517,16 +467,10 @@ class SlackPlatform:
     async def delete(self, target: Target, message: str) -> None:
         """Takes back a message of ours; one that is not there any more is gone already."""
         with suppress(ChatGone):
-            await self.web.call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
+            await self.web.call("chat.delete", channel=target.chat, ts=message)
 
     async def close(self) -> None:
-        if self._connected_web is not None:
-            await self._connected_web.close()
-
-
-def _scopes(answer: AsyncSlackResponse) -> frozenset[str]:
-    """Returns the scopes of the bot token, which Slack states with each answer."""
-    return frozenset(str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(","))
+        await self.web.rest.close()
 
 
 def _place(target: Target) -> tuple[str, str, str]:

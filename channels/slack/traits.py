@@ -1,4 +1,4 @@
-"""Traits of Slack, for parts of the server that must not import its SDK."""
+"""Traits of Slack."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _TOOLS = ("pip", "uv", "hatchling", "cyclonedx-bom")
 """What the build installs, besides the lock."""
 _NOT_IMPORTED = {
     *("pandas", "lark_oapi", "onnxruntime", "sympy", "matplotlib", "mpl_toolkits", "fontTools", "numpy", "numpy.libs"),
-    *("pillow.libs", "kubernetes", "telegram", "slack_sdk", "textual", "prompt_toolkit", "openpyxl", "docx", "pptx"),
+    *("pillow.libs", "kubernetes", "telegram", "textual", "prompt_toolkit", "openpyxl", "docx", "pptx"),
     *("reportlab", "pdfminer"),
 }
 """Folders of packages for documents, chat platforms, terminals and other engines: half of all bytes."""

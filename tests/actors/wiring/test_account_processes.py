@@ -39,7 +39,7 @@ async def main() -> None:
 
 anyio.run(main)
 """
-SDKS = {"slack_sdk", "telegram", "lark_oapi", "dingtalk_stream"}
+SDKS = {"telegram", "lark_oapi"}
 
 
 def configure(folder: Path, there: Tower, nats: dict[str, str], **channels: Any) -> None:

@@ -1,4 +1,4 @@
-"""A local Slack: Socket Mode and the Web API, as publicly documented, for the real SDK over loopback.
+"""A local Slack: Socket Mode and the Web API, as publicly documented, over loopback.
 
     async with SlackServer() as server:
         ts = await server.person("ann").says("hello", chat="general", mention=True)
@@ -421,7 +421,7 @@ class SlackServer:
             self.problems.append("a ticket was used twice")
             return web.Response(status=403)
         self._tickets.discard(ticket)
-        # The pings of the SDK are answered by hand, so that a half-open connection can stay silent.
+        # Pings are answered by hand, so that a half-open connection can stay silent.
         ws = web.WebSocketResponse(autoping=False)
         await ws.prepare(request)
         socket = Socket(ws, request)

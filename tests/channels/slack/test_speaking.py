@@ -67,7 +67,6 @@ async def test_a_lost_answer_is_one_post_that_can_be_looked_up() -> None:
                 with pytest.raises(FateUnknown):
                     await slack.post(target, Content(fault), f"key-{fault}")
             sent = {answer.text: answer.ts for answer in server.seen(target.chat) if answer.author == "sika"}
-            # The SDK repeats none of them (S1).
             assert set(sent) == {"lose", "done_html"}
             assert await slack.find(target, "key-lose", now() - LONG_AGO) == sent["lose"]
             assert await slack.find(target, "key-done_html", now() - LONG_AGO) == sent["done_html"]
@@ -130,7 +129,7 @@ async def test_a_rate_limit_says_how_long_and_is_kept() -> None:
     async with SlackServer() as server, account(server) as slack:
         target = await direct(server)
         server.faults.add("chat.postMessage", "rate:3600")
-        for _ in range(2):  # neither the SDK nor we wait within the call (S2)
+        for _ in range(2):  # nobody waits within the call
             with pytest.raises(RateLimited) as caught:
                 await slack.post(target, Content("text"), "key")
             assert 3000 < caught.value.seconds <= 3600
