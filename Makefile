@@ -63,7 +63,7 @@ format: $(STAMP)
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE)
-CHATS = --extra telegram --extra feishu
+CHATS = --extra telegram
 PROVIDERS = --extra anthropic --extra google --extra bedrock
 
 lock: $(BIN)/uv ## make lock UPGRADE=--upgrade

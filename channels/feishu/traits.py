@@ -1,4 +1,4 @@
-"""Traits of Feishu and Lark. Imports no SDK."""
+"""Traits of Feishu and Lark."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _TOOLS = ("pip", "uv", "hatchling", "cyclonedx-bom")
 """What the build installs, besides the lock."""
 _NOT_IMPORTED = {
-    *("pandas", "lark_oapi", "onnxruntime", "sympy", "matplotlib", "mpl_toolkits", "fontTools", "numpy", "numpy.libs"),
+    *("pandas", "onnxruntime", "sympy", "matplotlib", "mpl_toolkits", "fontTools", "numpy", "numpy.libs"),
     *("pillow.libs", "kubernetes", "telegram", "textual", "prompt_toolkit", "openpyxl", "docx", "pptx"),
     *("reportlab", "pdfminer"),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from typing import Any
 
@@ -333,7 +332,8 @@ async def test_deliveries_again_and_out_of_order_carry_the_same_keys() -> None:
 
 async def test_a_cut_connection_is_opened_again() -> None:
     async with FeishuServer() as server, listening(server) as running:
-        for end in (server.faults.drop_sockets, server.faults.close_sockets):
+        for number, end in enumerate((server.faults.drop_sockets, server.faults.close_sockets), 1):
+            await server.until(lambda number=number: running.watch.connections == number)  # type: ignore[misc]
             before = server.handshakes
             if (closing := end()) is not None:
                 await closing
@@ -346,14 +346,14 @@ async def test_a_cut_connection_is_opened_again() -> None:
 
 
 async def test_a_silent_connection_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half-open: the SDK notices after 39 s."""
+    """Half-open."""
     monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
     async with FeishuServer() as server, listening(server) as running:
         await server.until(lambda: running.watch.frames)
         server.faults.mute = True
         await server.until(lambda: running.watch.ends)
         server.faults.mute = False
-        assert "sent nothing" in running.watch.ends[0]
+        assert "no answer" in running.watch.ends[0]
         server.redelivery = (0.2,) * 50
         server.person("ann").says("hello")
         assert (await running.inbox.one()).text == "hello"
@@ -453,30 +453,12 @@ async def test_a_cancelled_account_leaves_nothing_behind() -> None:
 
 
 async def test_two_accounts_in_one_process_know_nothing_of_each_other() -> None:
-    """F1, F4: the SDK keeps a loop and tokens for all."""
+    """Neither a loop nor a token is one for all."""
     async with FeishuServer() as one, FeishuServer() as two, listening(one) as first, listening(two) as second:
         one.person("ann").says("to one")
         two.person("ann").says("to two")
         assert (await first.inbox.one()).text == "to one"
         assert (await second.inbox.one()).text == "to two"
-
-
-async def test_the_sdk_may_be_imported_by_a_running_loop() -> None:
-    """F1: then the SDK's own start fails for ever."""
-    code = """
-import asyncio
-
-async def main():
-    from tests.channels.feishu.account import listening
-    from tests.channels.feishu.server import FeishuServer
-    async with FeishuServer() as server, listening(server) as running:
-        server.person("ann").says("hello")
-        print((await running.inbox.one()).text)
-
-asyncio.run(main())
-"""
-    result = await anyio.run_process([sys.executable, "-W", "error::ResourceWarning", "-c", code], check=False)
-    assert (result.stdout, result.returncode) == (b"hello\n", 0), result.stderr.decode()
 
 
 async def _nobody(event: object) -> None:
