@@ -97,4 +97,16 @@ def test_typed_answers() -> None:
     for wrong in ("Ada", "age: many", "{", ""):
         with pytest.raises(Invalid):
             forms.typed(FORM, wrong)
-    assert "- pet (one of, optional): Cat | Dog" in forms.described(FORM)
+
+
+def test_a_form_says_of_each_field_what_may_be_typed() -> None:
+    assert forms.described(FORM).splitlines()[:-1] == [
+        "- Your name (text)",
+        "- mail (text, optional)",
+        "- age (integer, optional)",
+        "- ok (yes or no, optional, default False)",
+        "- pet (one of, optional): Cat | Dog",
+        "- tags (some of, optional): a | b",
+        "- day (text, optional)",
+        "- code (text, optional)",
+    ]

@@ -69,6 +69,16 @@ async def settings(bus: Bus) -> dict[str, Any]:
     return streams
 
 
+@pytest.mark.long(keep=1)  # in the short lane
+async def test_replicas_that_the_servers_cannot_hold_are_refused(single: Nats, prefix: str) -> None:
+    """Nothing is said to be changed that is not."""
+    async with bus_on(single, prefix) as bus:
+        await bus.ensure_streams(Upkeep.ALL)
+        with pytest.raises(ApiError, match="replicas"):
+            await upkeep.set_replicas(bus, 3)
+        assert set(replicas(await settings(bus)).values()) == {1}
+
+
 def replicas(found: Mapping[str, Any]) -> dict[str, int]:
     return {plane: config["num_replicas"] for plane, config in found.items() if "/" not in plane and plane != "tok"}
 

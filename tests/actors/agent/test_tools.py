@@ -115,6 +115,25 @@ async def test_a_tool_that_does_not_reach_the_log_is_called_again(tmp_path: Path
     assert calls == 2
 
 
+@tool(effect="pure")
+async def in_text(ctx: ToolContext) -> str:
+    """Say it."""
+    return "said"
+
+
+@tool(effect="pure")
+async def in_result(ctx: ToolContext) -> Result:
+    """Say it."""
+    return Result("said")
+
+
+async def test_the_model_is_told_which_arguments_a_tool_does_not_know(tmp_path: Path) -> None:
+    calls = tuple(ToolCall(name, {"loud": True}) for name in ("in_text", "in_result"))
+    async with site(tmp_path, {"m": [Turn(tool_calls=calls), DONE]}, tools=[in_text, in_result]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    assert [text.partition(".")[0] for text in tool_texts(messages)] == ["said\n(Ignored unknown arguments: loud"] * 2
+
+
 RESULTS = {
     "artifact": Result("ok", artifact=object()),
     "update": Result("ok", update={"plan": object()}),

@@ -200,3 +200,4 @@ def test_a_dear_one_is_asked_for_first(
 def test_wilson() -> None:
     shown = [tuple(round(end, 2) for end in wilson(*pair)) for pair in ((5, 5), (9, 10), (18, 20), (90, 100))]
     assert shown == [(0.57, 1.0), (0.6, 0.98), (0.7, 0.97), (0.83, 0.94)]
+    assert wilson(0, 0) == (0.0, 1.0)

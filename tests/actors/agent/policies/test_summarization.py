@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from actors.agent.policies.context.summarization import Summarization
 from actors.agent.summary import write as summaries
 from actors.agent.summary.cut import Cut, Summary, compacted, due, plan
-from actors.agent.summary.record import ADVICE, RECORD, SECTIONS, text_of_record
+from actors.agent.summary.record import ADVICE, RECORD, SECTIONS, record_of, text_of_record
 from actors.agent.summary.sizes import fitted, parts_of, tokens_of
 from actors.agent.summary.write import LEAD_IN, TAG, entries_of, question, summary_models
 from actors.agent.summary.write import Writer as Candidate
@@ -391,6 +391,16 @@ def test_parts_have_everything_and_a_bound(entries: list[str], tokens: int) -> N
 )
 def test_long_entries_are_cut_before_old_ones_go(entries: list[str], tokens: int, found: list[str]) -> None:
     assert fitted(entries, tokens) == found
+
+
+def test_the_record_of_an_earlier_summary_is_part_of_the_next() -> None:
+    earlier = {"requests": ["first", 7], "files": ["a.txt"], "unknown": ["x"], "read": "no list"}
+    unreadable = [SUMMARY, {**SUMMARY, "additional_kwargs": {RECORD: ["no", "record"]}}]
+    record = record_of([*unreadable, {**SUMMARY, "additional_kwargs": {RECORD: earlier}}, human("h1", "second")], ROOT)
+    assert {name: entries for name, entries in record.items() if entries} == {
+        "requests": ["first", "second"],
+        "files": ["a.txt"],
+    }
 
 
 def test_a_record_fits_its_room_beside_todos_and_a_goal() -> None:
