@@ -391,9 +391,10 @@ class Drafts(Actor[ChatRouted]):
             live.recorded = message
 
     async def _settle(self, live: Live) -> None:
-        """Leaves the text alone where no answer came, or nothing if there is none."""
+        """Leaves the text alone where no answer came, or nothing if there is none. Begins no message, which an answer
+        that comes later would not know."""
         draft, outlet = live.draft, self._outlet
-        if draft is None or live.shown == (live.text, ""):
+        if draft is None or live.shown == (live.text, "") or (live.text and not draft.message):
             return
         await outlet.turns.edit(live.target.chat, live.group, live.run, person(live.target))
         with suppress(*ERRORS):

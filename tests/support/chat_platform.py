@@ -50,13 +50,14 @@ QUICK = Pace(0.0, 0.0, 0.0, 0, 0)
 """No rules."""
 MINUTE = 60.0
 
-Kind = Literal["limit", "lost", "missed", "down", "gone", "reject", "dead", "defect", "slow", "death"]
+Kind = Literal["limit", "lost", "missed", "down", "gone", "reject", "dead", "defect", "slow", "death", "held back"]
 
 
 class Fault(NamedTuple):
     """What goes wrong with a call. `limit`: refused for `seconds`. `lost`: done, and no answer comes. `missed`: not
     done, and no answer comes. `defect`: done, and the platform's code raises. `slow`: done after `seconds`. `death`:
-    done, and the process does not live to learn of it.
+    done, and the process does not live to learn of it. `held back`: a draft is not shown, as the platform's code saves
+    calls.
     """
 
     kind: Kind
@@ -208,6 +209,8 @@ class ScriptedDraft:
     async def show(self, text: str, status: str) -> None:
         known = self._store.messages.get(self._message)
         fault = self._store.arrive("show", self._target, self._key, known)
+        if fault == Fault("held back"):
+            return
         if known is None:
             known = self._store.add(self._target, self._key, text, status=status)
             await self._store.answer(fault)

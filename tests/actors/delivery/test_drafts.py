@@ -306,6 +306,29 @@ async def test_a_run_without_an_answer(side: Side, text: str, monkeypatch: pytes
         await until(lambda: shows(platform, text) if text else not platform.messages)
 
 
+@pytest.mark.parametrize("began", [True, False])
+async def test_an_answer_that_comes_after_the_draft_was_settled(
+    side: Side, began: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the place of the draft's message. Where limits held that back, the end of the draft begins none."""
+    monkeypatch.setattr(drafts, "GRACE_SECONDS", 0.1)
+    platform = store()
+    if not began:
+        platform.fail("show", Fault("held back"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.begin("r1")
+        completed = ModelCompleted(message=ai("ai-1", "One", [call("c1")]))
+        await side.run("r1", completed, ToolRequested(call_id="c1", name="bash", effect="once"))
+        await until(lambda: shows(platform, "One", "bash") if began else platform.made("show"))
+        await side.run("r1", RunCompleted())
+        await until(lambda: platform.working["C1"][-1:] == [False])
+        await until(lambda: shows(platform, "One") if began else True)
+        await side.plan("r1", "One and all.", purpose="answer")
+        await side.done()
+    assert platform.texts() == ["One and all."]
+    assert len(platform.made("show")) == (2 if began else 1)
+
+
 async def test_a_thread_that_is_erased_meanwhile(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "GRACE_SECONDS", 0.1)
     platform = store()
