@@ -277,7 +277,9 @@ class Reports:
 
 
 def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connection], folder: Path) -> None:
-    """Runs files until there is none, or until nobody wants their reports."""
+    """Runs files until there is none, or until nobody wants their reports. Then the process ends, whatever threads the
+    tests have left: those of a test that failed may have nobody who ends them, and Python would wait for them.
+    """
     for other in inherited:
         other.close()
     config = session.config
@@ -298,6 +300,7 @@ def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connect
             item = following
     except (EOFError, OSError, KeyboardInterrupt):  # the run was given up
         session._setupstate.teardown_exact(None)
+    os._exit(0)
 
 
 def _write_stacks_on_signal(path: Path) -> None:

@@ -175,3 +175,20 @@ def test_a_test_that_goes_on_after_its_limit_is_killed_and_shows_where_it_hung(t
     assert "FAILED test_hanging.py::test_hanging - the process of this test ended with -9" in shown
     assert "in test_hanging" in shown, "the stacks of its threads"
     assert "in turn" in shown, "the stacks of its tasks"
+
+
+LEFT = {
+    "test_left.py": """
+import threading
+
+def test_left():
+    threading.Thread(target=threading.Event().wait).start()
+    assert 1 == 2
+def test_after(): pass
+"""
+}
+
+
+@pytest.mark.long(keep=1)  # in the short lane
+def test_a_run_ends_though_a_failed_test_has_left_a_thread(tmp_path: Path) -> None:
+    assert re.search(r"1 failed, 1 passed in", _pytest(tmp_path, files=LEFT))
