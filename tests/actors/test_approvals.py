@@ -155,7 +155,7 @@ async def test_without_a_deadline_there_is_no_timer(endpoint: Endpoint, tmp_path
 
 async def test_what_was_decided_in_time_is_left_alone(endpoint: Endpoint, tmp_path: Path) -> None:
     async with process(endpoint, tmp_path) as story:
-        await story.park(asked(seconds=0.5))
+        await story.park(asked(seconds=5))
         await story.say("r2", RunRequested(resume=Resume(value=True)), STARTED)
         await story.say("r2", ApprovalResolved(approval="A", call_id="call-A", decision="approve"), RunCompleted())
         assert list((await story.quiet()).runs) == ["r1", "r2"]

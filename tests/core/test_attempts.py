@@ -156,7 +156,7 @@ async def test_work_that_lives_long_outlives_kills_and_does_not_hold_up_what_was
 ) -> None:
     """The other one has died once more, so it waits until the one that lives long gives it its turn."""
     end = tmp_path / "end"
-    async with watching(single, prefix, tmp_path) as running, asyncio.timeout(180):
+    async with watching(single, prefix, tmp_path) as running:
         process = await started(single, prefix, tmp_path, "deadly")
         await append(running.log, thread("ok0"), ThreadAnnotated(metadata={"until": str(end)}))
         process = await killed_at(1, process, single, prefix, tmp_path)

@@ -181,10 +181,10 @@ async def test_nobody_there(bus: Bus) -> None:
 async def test_a_slow_answerer_gives_signs_of_life(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer takes longer than the silence that is borne."""
     monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(calls, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 5.0)
 
     async def slow(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
-        await asyncio.sleep(2.5)  # the thing under test: a slow answer
+        await asyncio.sleep(5.5)  # the thing under test: a slow answer
         return "at last"
 
     async with answering(bus, slow):

@@ -740,7 +740,7 @@ async def test_a_question_is_asked_again_after_silence_whatever_its_age(
 ) -> None:
     """The silence is longer than the lease: counted from the question's beginning, there would be no second try."""
     monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 3600)
-    monkeypatch.setattr(calls, "SILENCE_SECONDS", 2.5)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 5.0)
     oracle = Oracle(silent=1)
     async with process(endpoint, tmp_path, oracle) as running:
         assert await running.call("oracle", {}) == "at last"

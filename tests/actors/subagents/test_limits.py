@@ -313,7 +313,7 @@ async def test_subagents_of_subagents_stop_with_the_run(
     }
     settings = {**OWN, "max_depth": 2, "custom_agents": {"outer": role}}
     if why == "its deadline":
-        monkeypatch.setattr(AgentActor, "run_seconds", 3.0)
+        monkeypatch.setattr(AgentActor, "run_seconds", 10.0)  # the time in which a subagent's subagent begins
         monkeypatch.setattr(attempts.Limits, "seconds_left", lambda _: None)  # no time is kept for a last answer
     async with site(tmp_path, scripts, subagents=settings) as (client, models):
         system, thread = client.system, await client.thread()

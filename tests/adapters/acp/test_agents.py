@@ -265,7 +265,7 @@ async def test_the_option_that_is_chosen(desk: Desk, kinds: str, granted: bool, 
 
 
 async def test_an_open_request_is_rejected_in_the_end_and_the_work_goes_on(desk: Desk) -> None:
-    settings = agent(permission_timeout_seconds=0.2, timeout_seconds=20)
+    settings = agent(permission_timeout_seconds=2, timeout_seconds=60)
     await desk.permission("permission allow_once,reject_once", settings, "k")
     while isinstance(report := await desk.advance("", settings, key="k"), Permission):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
@@ -273,9 +273,9 @@ async def test_an_open_request_is_rejected_in_the_end_and_the_work_goes_on(desk:
 
 
 async def test_waiting_for_a_person_is_not_work(desk: Desk) -> None:
-    settings = agent(timeout_seconds=4.0)  # its start counts
+    settings = agent(timeout_seconds=10)
     await desk.permission("permission allow_once", settings, "k")
-    await asyncio.sleep(4.1)
+    await asyncio.sleep(10.1)
     assert (
         await desk.report("permission allow_once", settings, key="k", decisions={"1": True})
     ).text == "id-allow_once"

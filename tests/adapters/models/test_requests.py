@@ -126,14 +126,14 @@ async def test_a_later_request_fares_as_the_first_does(fault: int | str) -> None
         if fault == "cut":
             request.transport.close()  # type: ignore[union-attr]
         if fault == "silent":
-            await asyncio.sleep(1)
+            await asyncio.sleep(2.5)
         status = fault if isinstance(fault, int) else 200
         return web.json_response({"error": {"message": "no"}}, status=status, headers={"location": "/elsewhere"})
 
     app = web.Application()
     app.router.add_post("/{path:.*}", answer)
     async with serving(app) as url:
-        used, fresh = model(f"{url}/v1", timeout=0.5), model(f"{url}/v1", timeout=0.5)
+        used, fresh = (model(f"{url}/v1", timeout=1 if fault == "silent" else 60) for _ in range(2))
         assert await pieces(used)
         well = False
         ends = [await _end(used), await _end(fresh)]

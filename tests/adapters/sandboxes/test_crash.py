@@ -83,7 +83,7 @@ async def test_without_its_supervisor_it_is_interrupted_for_ever(kind: str, tmp_
 
 async def test_an_orphan_is_stopped_in_time(kind: str, tmp_path: Path, workspace: Path) -> None:
     command = "touch started; sleep 987658"
-    first = server(kind, tmp_path, command, timeout=3)
+    first = server(kind, tmp_path, command, timeout=10)
     wait_for((workspace / "started").exists)
     first.kill()
     first.wait()
@@ -132,7 +132,7 @@ async def test_without_the_template_another_one_starts(kind: str, tmp_path: Path
 async def test_a_template_that_hangs_is_replaced(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = await provider_of(kind, tmp_path).acquire("ada", "t1")
     assert (await run(sandbox, "true", "before")).exit_code == 0
-    monkeypatch.setattr(record, "START_SECONDS", 3.0)
+    monkeypatch.setattr(record, "START_SECONDS", 10.0)
     first = template.pid
     os.kill(first, signal.SIGSTOP)
     assert (await run_apart(sandbox, "echo on")).stdout == "on\n"
