@@ -58,6 +58,7 @@ from core.mcp.grants import (
 
 log = structlog.get_logger("sika.mcp")
 
+ACTOR = "mcp"
 REQUEST_SECONDS = 30.0
 """Lease of a token request: longer than its HTTP request can take."""
 MOST_EVENTS = 100
@@ -130,10 +131,9 @@ class Authorisation:
         http: Http,
         servers: Servers,
         *,
-        actor: str = "mcp",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.log, self.http, self.servers, self.actor, self.now = log, http, servers, actor, clock
+        self.log, self.http, self.servers, self.now = log, http, servers, clock
         self._seal = seal
         self.persons = Repository(log, PERSONS, grants.fold, Grants())
         self.clients = Repository(log, SERVERS, grants.fold, Grants())
@@ -168,7 +168,7 @@ class Authorisation:
             grant = state.servers.get(server, NONE)
             return [event] if (grant.demanded, grant.lacks) != (reason, scope) else []
 
-        await self.persons.decide(user, decide, actor=self.actor)
+        await self.persons.decide(user, decide, actor=ACTOR)
         return NeedsLogin(server, reason)
 
     async def _headers(self, server: Server, user: str, rejected: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -230,7 +230,7 @@ class Authorisation:
                 changed = current.token != grant.token or current.demanded
                 return [] if changed else [LoginDemanded(server=server.name, reason=reason)]
 
-            state, records = await self.persons.decide(user, decide, actor=self.actor)
+            state, records = await self.persons.decide(user, decide, actor=ACTOR)
             if not records and state.servers.get(server.name, NONE).token is not None:
                 return  # somebody has just logged in: the caller looks again
         raise NeedsLogin(server.name, reason)
@@ -250,7 +250,7 @@ class Authorisation:
             step = self.step(server, grant, again)
             return [GrantRequested(server=server.name, until=until, refused=again)] if step == "request" else []
 
-        state, records = await states.decide(identity, begin, actor=self.actor)
+        state, records = await states.decide(identity, begin, actor=ACTOR)
         if not records:
             return  # another process was first: the caller looks again
         settling = asyncio.create_task(self._settle(server, user, state.servers[server.name]))
@@ -267,7 +267,7 @@ class Authorisation:
             current = state.servers.get(server.name)
             return [event] if current is not None and current.requested_until == grant.requested_until else []
 
-        state, settled = await states.decide(identity, settle, actor=self.actor)
+        state, settled = await states.decide(identity, settle, actor=ACTOR)
         if not settled and isinstance(event, GrantIssued):
             await self.revoke(server, event)  # access was given up meanwhile
         if state.events >= MOST_EVENTS:
@@ -280,7 +280,7 @@ class Authorisation:
             return [grants.snapshot(state)] if state.events >= MOST_EVENTS else []
 
         try:
-            _, records = await states.decide(identity, restate, actor=self.actor)
+            _, records = await states.decide(identity, restate, actor=ACTOR)
             for record in records:
                 await self.log.purge(Aggregate(states.kind, identity), before=record.seq)
         except Unavailable as error:
@@ -368,7 +368,7 @@ class Authorisation:
         def decide(state: Grants) -> Sequence[Event]:
             return [event] if client.id in {known.id for known in state.clients.values()} else []
 
-        await self.clients.decide(EVERYBODY, decide, actor=self.actor)
+        await self.clients.decide(EVERYBODY, decide, actor=ACTOR)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,7 @@ from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable
 from core.events import Event
 from core.ids import stamp
 from core.mcp import oauth
-from core.mcp.authorisation import BY_LOGIN, Authorisation, Server
+from core.mcp.authorisation import ACTOR, BY_LOGIN, Authorisation, Server
 from core.mcp.grants import (
     EVERYBODY,
     NONE,
@@ -97,7 +97,7 @@ class Logins:
             scope=known.scope,
             expires_at=stamp(self._of.now() + timedelta(seconds=LOGIN_SECONDS)),
         )
-        await self._of.persons.decide(user, lambda _: [begun], actor=self._of.actor)
+        await self._of.persons.decide(user, lambda _: [begun], actor=ACTOR)
         return oauth.authorization_url(known.issuer, client, redirect, state, verifier, known.resource, known.scope)
 
     async def finish(self, user: str, query: Mapping[str, str]) -> str:
@@ -114,14 +114,14 @@ class Logins:
                 raise Invalid("This login was finished already")
             return [LoginReturned(server=begun.server, state=state)]
 
-        await self._of.persons.decide(user, take, actor=self._of.actor)
+        await self._of.persons.decide(user, take, actor=ACTOR)
         try:
             issued = await self._redeem(await self._of.servers(begun.server, user), begun, query)
         except SikaError as error:
             failed = LoginFailed(server=begun.server, reason=redactor.text(str(error)))
-            await self._of.persons.decide(user, lambda _: [failed], actor=self._of.actor)
+            await self._of.persons.decide(user, lambda _: [failed], actor=ACTOR)
             raise Refused(f"{begun.server}: {failed.reason}") from error
-        await self._of.persons.decide(user, lambda _: [issued], actor=self._of.actor)
+        await self._of.persons.decide(user, lambda _: [issued], actor=ACTOR)
         return begun.server
 
     async def disconnect(self, name: str, user: str) -> str:
@@ -138,9 +138,7 @@ class Logins:
             except NotFound:
                 reason = "the server is not configured any more"
         event = GrantRevoked(server=name, reason=redactor.text(reason))
-        await self._of.persons.decide(
-            user, lambda grants: [event] if name in grants.servers else [], actor=self._of.actor
-        )
+        await self._of.persons.decide(user, lambda grants: [event] if name in grants.servers else [], actor=ACTOR)
         return event.reason
 
     async def status(self, server: Server, user: str) -> Status:
@@ -233,7 +231,7 @@ class Logins:
             redactor.add(secret)
             client = msgspec.structs.replace(client, secret=await self._of.sealed(secret))
         event = ClientRegistered(issuer=issuer.issuer, redirect=redirect, client=client)
-        await self._of.clients.decide(EVERYBODY, lambda _: [event], actor=self._of.actor)
+        await self._of.clients.decide(EVERYBODY, lambda _: [event], actor=ACTOR)
         return client
 
     async def _redeem(self, server: Server, begun: LoginBegun, query: Mapping[str, str]) -> GrantIssued:

@@ -266,9 +266,9 @@ REFRESH_SECONDS = 7 * 24 * 3600.0
 """Time for which a refresh token is redacted after it was last used."""
 
 
-def token_of(response: Response, settings: OAuth, what: str = "token") -> Token:
+def token_of(response: Response, settings: OAuth) -> Token:
     """Returns the token of a response. Raises `Refusal`, `Unavailable`."""
-    body = _answer(response, (200,), what)
+    body = _answer(response, (200,), "token")
     access = _text(body, settings.token_field)
     if access is None:
         raise Refusal("no_token", f"the token endpoint's response has no field {settings.token_field}")

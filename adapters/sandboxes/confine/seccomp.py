@@ -161,8 +161,8 @@ def _program(architecture: int, column: int) -> Iterator[bytes]:
         for number in numbers.values():
             yield _instruction(_EQUAL, number[column], 0, 1)
             yield _instruction(_RETURN, _ERRNO | error)
-    yield from _argument(_CLONE[column], 0, _unless_any(_NAMESPACES, errno.EPERM))
-    yield from _argument(_UNSHARE[column], 0, _unless_any(_NAMESPACES | _NEWTIME, errno.EPERM))
+    yield from _argument(_CLONE[column], 0, _unless_any(_NAMESPACES))
+    yield from _argument(_UNSHARE[column], 0, _unless_any(_NAMESPACES | _NEWTIME))
     yield from _socket(_SOCKET[column])
     yield from _argument(_SOCKETPAIR[column], 0, _only(_FAMILIES, errno.EAFNOSUPPORT))
     yield from _argument(_PERSONALITY[column], 0, _only(_PERSONALITIES, errno.EPERM))
@@ -202,8 +202,8 @@ def _socket(number: int) -> list[bytes]:
     return [_instruction(_EQUAL, number, 0, len(body)), *body]
 
 
-def _unless_any(bits: int, error: int) -> list[bytes]:
-    return [_instruction(_ANY_BIT, bits, 0, 1), _instruction(_RETURN, _ERRNO | error)]
+def _unless_any(bits: int) -> list[bytes]:
+    return [_instruction(_ANY_BIT, bits, 0, 1), _instruction(_RETURN, _ERRNO | errno.EPERM)]
 
 
 def _only(values: Sequence[int], error: int) -> list[bytes]:

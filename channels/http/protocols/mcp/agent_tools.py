@@ -15,7 +15,7 @@ import structlog
 
 from channels.http.accounts.access import demand
 from channels.http.endpoints.call import Call
-from channels.http.protocols.mcp.registry import text_result
+from channels.http.protocols.mcp.registry import failure
 from channels.http.protocols.mcp.turns import METADATA, MOST_WAIT_SECONDS, run_turn
 from channels.http.runs.idempotency import new_id
 from channels.http.server.live import ToolListing
@@ -61,7 +61,7 @@ async def call_tool(call: Call, tool: ToolListing, arguments: dict[str, Any]) ->
         demand(call.principal, "runs:create")
         return await _called(call, tool, arguments)
     except SikaError as error:
-        return text_result(redactor.text(str(error)), failed=True)
+        return failure(redactor.text(str(error)))
 
 
 async def _called(call: Call, tool: ToolListing, arguments: dict[str, Any]) -> protocol.CallToolResult:

@@ -9,7 +9,7 @@ import mcp.types as protocol
 from mcp.server.lowlevel import Server
 
 from channels.http.protocols.mcp import agent_tools, conversations, files
-from channels.http.protocols.mcp.registry import SERVER, TOOLS, call_tool, current_call, text_result
+from channels.http.protocols.mcp.registry import SERVER, TOOLS, call_tool, current_call, failure
 
 assert conversations  # its import declares its tools
 
@@ -27,7 +27,7 @@ async def _call_tool(request: protocol.CallToolRequest) -> protocol.CallToolResu
         return await agent_tools.call_tool(current_call(), listing, dict(arguments))
     if (declared := TOOLS.get(name)) is not None:
         return await call_tool(declared, arguments)
-    return text_result(f"Unknown tool: {name}", failed=True)
+    return failure(f"Unknown tool: {name}")
 
 
 async def _list_resources(_: protocol.ListResourcesRequest) -> protocol.ListResourcesResult:

@@ -86,18 +86,18 @@ async def call_tool(declared: Declared, sent: Json) -> CallToolResult:
         try:
             arguments = declared.arguments.model_validate(sent)
         except ValidationError as error:
-            return text_result(problem_of(declared.listed, sent, error), failed=True)
+            return failure(problem_of(declared.listed, sent, error))
         result = await declared.function(**{name: getattr(arguments, name) for name in declared.arguments.model_fields})
     except SikaError as error:
-        return text_result(redactor.text(str(error)), failed=True)
+        return failure(redactor.text(str(error)))
     except Exception as error:
         log.exception("tool failed", tool=declared.listed.name, error=str(error))
-        return text_result("a defect of the server; its log says more", failed=True)
+        return failure("a defect of the server; its log says more")
     if isinstance(result, CallToolResult):
         return result
     text = TextContent(type="text", text=result.model_dump_json(indent=2))
     return CallToolResult(content=[text], structuredContent=result.model_dump(mode="json"))
 
 
-def text_result(text: str, *, failed: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], isError=failed)
+def failure(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], isError=True)
