@@ -27,9 +27,8 @@ async def replay(
     *,
     log: EventLog | None = None,
     look: Look | None = None,
-    run: str | None = None,
 ) -> Report:
-    """Replays a thread, or one of its runs, with the present policies and configuration, and asks nobody.
+    """Replays a thread with the present policies and configuration, and asks nobody.
 
     Raises `NotFound`. `log`: the log that holds agents, skills and memories; without one they are read from `source`.
     """
@@ -37,7 +36,7 @@ async def replay(
 
     log = log or cast("EventLog", RecordedLog(source))
     options = await with_added(options, log)
-    return await Rehearsal(source, options, log).replay(thread_id, until, look, run)
+    return await Rehearsal(source, options, log).replay(thread_id, until, look)
 
 
 class Rehearsal:
@@ -62,16 +61,10 @@ class Rehearsal:
         subagents = Subagents(*parts, threads=threads, subagents=intake, batches=LocalBatchFiles(home), **more)
         self._source, self._lead, self._subagents = source, Lead(*parts, **more), subagents
 
-    async def replay(
-        self,
-        thread_id: str,
-        until: int | None = None,
-        look: Look | None = None,
-        run: str | None = None,
-    ) -> Report:
-        """Replays a thread, or one of its runs, up to a sequence. Raises `NotFound`."""
+    async def replay(self, thread_id: str, until: int | None = None, look: Look | None = None) -> Report:
+        """Replays a thread up to a sequence. Raises `NotFound`."""
         both = self._lead.execute, self._subagents.execute
-        return await execute(self._source.read, thread_id, until, *both, look, run)
+        return await execute(self._source.read, thread_id, until, *both, look)
 
     async def replay_part(self, read: Read, aggregate: Aggregate, part: Part, look: Look) -> Report:
         """Replays a run of a thread. `read` reads the logs of its subagents."""

@@ -285,14 +285,6 @@ async def reading(options: Options, place: Endpoint) -> AsyncIterator[System]:
         yield running
 
 
-async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
-    """Executes a thread's recorded runs again on their recorded outcomes, without network."""
-    from actors.debugging import rehearsal
-    from core.replay.source import LogSource
-
-    return await rehearsal.replay(LogSource(running.log), thread_id, until, options, log=running.log)
-
-
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
     from actors.agent.setup.environment import remembered

@@ -35,8 +35,6 @@ log = structlog.get_logger("sika.acp")
 
 MOST_SESSIONS = 32
 """Limit of agents that work at once for this process."""
-KEPT_SECONDS = 60.0
-"""Time that a session is kept after its end; then its record has the report."""
 STOP_SECONDS = 8.0
 """Time to end after a cancellation."""
 WATCH_SECONDS = 1.0

@@ -51,8 +51,6 @@ MOST_READ = 1 << 20
 """Limit of the bytes of a file that an agent reads through us."""
 MOST_PERMISSIONS = 100
 """Limit of a session's requests for permission that a person is asked."""
-CANCEL_SECONDS = 5.0
-"""Time to end a prompt after its cancellation."""
 GRANTS, REFUSALS = ("allow_once", "allow_always"), ("reject_once", "reject_always")
 STOPPED = {
     "refusal": "The agent refused to do it.",

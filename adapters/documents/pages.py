@@ -15,8 +15,6 @@ from adapters.documents.job import Job, Rejected, joined, note
 
 SLOW_SHARE = 0.6
 """Share of the time for a document that pages with their tables may take; the rest of them is read as plain text."""
-BATCH = 100
-"""Pages after which PDFium's caches are dropped."""
 
 
 def read(document: BinaryIO, job: Job) -> tuple[str, int]:

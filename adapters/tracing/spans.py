@@ -85,12 +85,6 @@ class Span:
     moments: Sequence[Moment] = ()
 
 
-def spans(records: Iterable[Record]) -> list[Span]:
-    """Returns the spans of the runs in these events, in the order of their ends."""
-    fold = Spans()
-    return [span for record in records for span in fold.add(record)]
-
-
 @dataclass(slots=True)
 class _Run:
     trace: str

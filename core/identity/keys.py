@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from core.config.settings import Secret
 
-PREFIX = "sk-"
 _KEY = re.compile(r"sk-([0-9a-f]{16})-([A-Za-z0-9_-]{43})")
 
 

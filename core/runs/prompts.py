@@ -67,12 +67,6 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def sent(read: Read, started: RunStarted) -> dict[str, str]:
-    """Returns the recorded contents of a run that are there, by part. Raises `Invalid`."""
-    contents = {part: await content(read, started.setup[part], started.setup_thread) for part in _parts(started)}
-    return {part: text for part, text in contents.items() if isinstance(text, str)}
-
-
 class Difference(NamedTuple):
     """A content that two runs do not share."""
 
@@ -85,15 +79,12 @@ async def differences(read: Read, left: RunStarted | None, right: RunStarted | N
     """Returns the contents that two runs do not share. Raises `Invalid`."""
     if left is None or right is None:
         return []
-    parts = [part for part in _parts(left) if part in right.setup and left.setup[part] != right.setup[part]]
+    shared = [part for part in PARTS if part in left.setup and part in right.setup]
     return [
         Difference(part, *[await content(read, run.setup[part], run.setup_thread) for run in (left, right)])
-        for part in parts
+        for part in shared
+        if left.setup[part] != right.setup[part]
     ]
-
-
-def _parts(started: RunStarted) -> list[Part]:
-    return [part for part in PARTS if part in started.setup]
 
 
 @lru_cache(maxsize=1)

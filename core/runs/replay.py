@@ -346,13 +346,12 @@ async def replay(
     execute: Execute,
     of_subagents: Execute | None = None,
     look: Look | None = None,
-    run: str | None = None,
 ) -> Report:
-    """Replays a thread's runs (or only the run `run`), oldest first, up to a sequence; then the runs of its subagents.
+    """Replays a thread's runs, oldest first, up to a sequence; then the runs of its subagents.
     Runs that did not complete are replayed as far as they got. Raises `NotFound`.
     """
     report = Report()
-    subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look, run)
+    subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look)
     if of_subagents is not None:
         await _replay_subagents(read, subagents, of_subagents, report, look)
     return report
@@ -373,9 +372,8 @@ async def _replay(
     execute: Execute,
     report: Report,
     look: Look | None,
-    run: str | None = None,
 ) -> list[str]:
-    """Replays the runs of one log, or one of them. Returns the subagents that they called."""
+    """Replays the runs of one log. Returns the subagents that they called."""
     records = [record for record in await read(aggregate) if until is None or record.seq <= until]
     if not records and aggregate.kind == KIND:
         raise missing(aggregate.id)
@@ -384,8 +382,6 @@ async def _replay(
     for record in records:
         of_run.setdefault(record.run, []).append(record)
     for number, record in enumerate(records, 1):
-        if run not in (None, record.run):
-            continue
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
@@ -393,7 +389,7 @@ async def _replay(
             await _replay_run(_journal(aggregate, part, look), following, execute, report)
             if report.divergence:
                 break
-    return _called(record for record in records if run in (None, record.run))
+    return _called(records)
 
 
 def _journal(aggregate: Aggregate, part: Part, look: Look | None) -> ReplayJournal:

@@ -28,7 +28,6 @@ FOREIGN = r"^x\.[a-z][a-z0-9]*\.[a-z][a-z0-9_]*$"
 APPENDED: Sequence[type[Event]] = (ThreadAnnotated, ThreadTitled)
 """Our types that a third-party actor may append."""
 _REF = "#/components/schemas/{name}"
-_TOKEN = "[A-Za-z0-9_-]+"
 _STRING: Json = {"type": "string"}
 _SEQUENCE: Json = {"type": "string", "pattern": "^[0-9]+$"}
 _LABELS = ", ".join(sorted((WEBHOOK, TEMPORARY, CHANNEL, USED_TOOLS, UNTITLED, GOAL)))

@@ -15,6 +15,7 @@ from core.thread.fold import fold
 from tests.crash.place import Mode, Place, cuts, place, settled
 from tests.crash.test_every_event import plain
 from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.replays import replay
 from tests.support.workers import Client, Power
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=9)]
@@ -91,7 +92,7 @@ async def check(here: Place, system: System) -> None:
     ]
     workspace = here.home / "users/ada/threads/t1/user-data/workspace"
     assert [(workspace / f"{name}.txt").read_text() for name in NAMES] == ["run\n"] * len(NAMES)
-    report = await compose.replay(system, "t1", None, compose.Options(here.home, here.config))
+    report = await replay(system, "t1", None, compose.Options(here.home, here.config))
     assert (report.divergence, report.runs) == (None, RUNS)
 
 

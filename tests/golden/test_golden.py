@@ -25,6 +25,7 @@ from core.runtime import system
 from core.runtime.system import System
 from tests.golden.stories import FOLDER, configured, load, snapshot
 from tests.support.nats import own
+from tests.support.replays import replay
 
 LOGS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
 SCHEMA = FOLDER / "schema.json"
@@ -92,7 +93,7 @@ def _options(name: str, home: Path) -> compose.Options:
 async def test_it_runs_again_as_it_ran(running: System, name: str, tmp_path: Path) -> None:
     """The loop of today, on the answers of then, without a model or a tool."""
     thread_id = await restored(running, name)
-    report = await compose.replay(running, thread_id, None, _options(name, tmp_path))
+    report = await replay(running, thread_id, None, _options(name, tmp_path))
     types = [record.type for record in load(name)]
     assert report.divergence is None
     assert report.runs == types.count("run.started")
@@ -109,7 +110,7 @@ async def test_a_changed_answer_is_a_divergence(running: System, name: str, tmp_
             continue
         fields = {**msgspec.json.decode(record.raw), "aggregate": aggregate.id}
         await running.bus.ask(running.bus.names.log(aggregate), msgspec.json.encode(fields), {"Nats-Msg-Id": uuid7()})
-    report = await compose.replay(running, aggregate.id, None, _options(name, tmp_path))
+    report = await replay(running, aggregate.id, None, _options(name, tmp_path))
     assert report.divergence
     assert "the run did not" in report.divergence
 

@@ -11,8 +11,6 @@ from core.events import Json
 WORKSPACE = "/mnt/user-data/workspace"
 OUTPUTS = "/mnt/user-data/outputs"
 UPLOADS = "/mnt/user-data/uploads"
-HIDDEN = "/tmp/hidden"
-"""Folder of the files of a checker, for the time of its command."""
 
 
 class Turn(NamedTuple):

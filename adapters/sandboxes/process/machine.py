@@ -52,15 +52,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from adapters.sandboxes.confine.confinement import binary
 from adapters.sandboxes.process import holder
 from adapters.sandboxes.process.supervisor import HOLD
 from adapters.sandboxes.process.template import template
 from core.errors import Unavailable
-
-log = structlog.get_logger("sika.sandbox")
 
 LINGER = 120.0
 """Seconds for which a network without a command stays, as long as the sandbox that waits for the next one."""

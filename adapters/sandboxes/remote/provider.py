@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 from anyio import to_thread
 
 from adapters.sandboxes.docker.background import Background
@@ -22,8 +21,6 @@ from core.errors import Unavailable
 from core.files.paths import ROOTS, USER_DATA, WORKSPACE, Tree, make_thread, mounts_of, thread_root
 from core.identity.installation import Installation
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
-
-log = structlog.get_logger("sika.sandbox")
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CHECK_SECONDS = 5.0

@@ -35,8 +35,6 @@ FETCH_SECONDS = 60.0
 MOST_SHOWN = 64_000
 """Characters of a file in an entry of a history."""
 
-Name = Annotated[str, msgspec.Meta(max_length=64)]
-
 
 class Skill(msgspec.Struct):
     """`path`: of its `SKILL.md`, as agents see it. `editable`: whether it is yours to change."""

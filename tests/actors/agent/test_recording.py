@@ -39,7 +39,7 @@ from core.replay.exports.importing import restore
 from core.replay.recorded import read_of
 from core.replay.soundness import verify
 from core.replay.source import LogSource
-from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release, sent
+from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release
 from core.runs.setups import Setups, erase, of_threads
 from core.runtime.system import System
 from core.thread.earlier import SEARCH
@@ -48,6 +48,7 @@ from tests.actors.agent.test_pause import TRIP, book, go_on, ring
 from tests.actors.agent.test_tools import DONE, bash
 from tests.actors.subagents.test_task import ON, OWN, task
 from tests.support.model_server import Turn
+from tests.support.replays import sent
 from tests.support.workers import site, wait_for
 
 pytestmark = pytest.mark.anyio

@@ -20,11 +20,11 @@ from core.events import RunStarted, ThreadPruned
 from core.replay.exports.archive import Archive
 from core.replay.exports.pins import expected
 from core.replay.recorded import read_of
-from core.runs.prompts import sent
 from tests.channels.terminal.test_share import file_of
 from tests.core.replay.recorded import configured, exported
 from tests.golden.make_story import SECTIONS
 from tests.golden.stories import FOLDER
+from tests.support.replays import sent
 
 SANDBOX = {"sandbox": {"provider": "host", "allow_host_bash": True}}
 

@@ -15,6 +15,7 @@ from core.mcp.servers import KIND, SCOPE, McpListed
 from core.ports.sandbox import SandboxSetup
 from tests.support.mcp import SERVER, installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn
+from tests.support.replays import replay
 
 pytestmark = pytest.mark.anyio
 DONE = Turn(text="Done.")
@@ -68,7 +69,7 @@ async def test_what_a_message_names_is_read_and_recorded(tmp_path: Path) -> None
         await client.said("t1", "/files:greet who=Ada")
         named = await client.state("t1")
         options = compose.Options(tmp_path, config=tmp_path / "config.yaml")
-        report = await compose.replay(client.system, "t1", None, options)
+        report = await replay(client.system, "t1", None, options)
     first, second = (
         "\n".join(str(message["content"]) for message in request.body["messages"][1:]) for request in models.requests
     )

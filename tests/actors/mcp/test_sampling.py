@@ -16,6 +16,7 @@ from tests.actors.mcp.test_calls import DONE, calls, results
 from tests.actors.mcp.test_elicitation import ask, resume
 from tests.support.mcp import mcp_site, server
 from tests.support.model_server import Turn
+from tests.support.replays import replay
 
 pytestmark = pytest.mark.anyio
 REQUEST = {
@@ -49,7 +50,7 @@ async def test_the_runs_model_answers(tmp_path: Path) -> None:
         state = await client.state("t1")
         [record] = await client.records("t1", ModelSampled)
         options = compose.Options(tmp_path, config=tmp_path / "config.yaml")
-        report = await compose.replay(client.system, "t1", None, options)
+        report = await replay(client.system, "t1", None, options)
     [result] = results(state.messages)
     assert json.loads(result["content"]) == {
         "role": "assistant",

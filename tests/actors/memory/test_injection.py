@@ -27,6 +27,7 @@ from core.thread.messages import MEMORY
 from core.user.agents import Definition, Rosters
 from tests.actors.memory.test_actor import place
 from tests.support.model_server import ModelServer
+from tests.support.replays import replay
 from tests.support.workers import Client
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +86,7 @@ async def test_what_is_told_is_recorded_by_references(tmp_path: Path) -> None:
         assert reminders(models) == [first, added]
         assert (await refs(client, thread))[1:] == [["fact_2.0"]]
         options = compose.Options(tmp_path, tmp_path / "config.yaml")
-        report = await compose.replay(client.system, thread, None, options)
+        report = await replay(client.system, thread, None, options)
         assert (report.divergence, report.runs) == (None, 3)
 
 

@@ -15,6 +15,7 @@ from core.user.agents import Definition, Rosters
 from tests.actors.memory.test_actor import actor
 from tests.actors.memory.test_injection import remember
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
+from tests.support.replays import replay
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +76,7 @@ async def test_agents_that_share_a_conversation_share_no_memory(tmp_path: Path) 
         for agent in (None, "nurse", None, "nurse"):
             await run(client, thread, agent)
             assert told(models) == secrets_of("ada", agent)
-        report = await compose.replay(client.system, thread, None, compose.Options(tmp_path, tmp_path / "config.yaml"))
+        report = await replay(client.system, thread, None, compose.Options(tmp_path, tmp_path / "config.yaml"))
     assert (report.divergence, report.runs) == (None, 4)
 
 

@@ -26,6 +26,7 @@ from core.thread.fold import fold
 from core.thread.tokens import Tokens
 from core.wording import text_of_event
 from tests.support.model_server import Failure, Script, ToolCall, Turn
+from tests.support.replays import replay
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
@@ -271,7 +272,7 @@ async def test_a_batch_is_replayed_and_erased(tmp_path: Path) -> None:
         await client.said(await client.thread(), "Go on.", context=ON)
         await client.idle()
         options = compose.Options(config=tmp_path / "config.yaml", home=tmp_path)
-        report = await compose.replay(client.system, "t1", None, options)
+        report = await replay(client.system, "t1", None, options)
         subagents = client.system.subagents.threads
         [started] = await events(client, SubagentStarted)
         records = [record async for record in subagents.log.read(subagents.aggregate(started.subagent))]

@@ -9,6 +9,7 @@ from actors.wiring import compose
 from core.events import SubagentStarted
 from tests.actors.subagents.test_task import ON, OWN, events, ls, task
 from tests.support.model_server import Script, Turn
+from tests.support.replays import replay
 from tests.support.workers import site
 
 
@@ -25,11 +26,11 @@ async def test_identical(tmp_path: Path) -> None:
     async with site(tmp_path, {"lead": Script(lead, count="total"), "sub": sub}, **settings) as (client, _):
         await client.said(await client.thread(), "Go on.", context=context)
         options = compose.Options(tmp_path, config=tmp_path / "config.yaml")
-        report = await compose.replay(client.system, "t1", None, options)
+        report = await replay(client.system, "t1", None, options)
         assert len(await events(client, SubagentStarted)) == 2
         config = tmp_path / "config.yaml"
         config.write_text(config.read_text().replace('"max_total_per_run": 2', '"max_total_per_run": 1'))
-        other = await compose.replay(client.system, "t1", None, options)
+        other = await replay(client.system, "t1", None, options)
         await client.system.views.current()
         rows = await client.system.views.query("SELECT caller, sum(input_tokens) FROM usage GROUP BY caller")
     assert report.divergence is None

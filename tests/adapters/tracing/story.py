@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from adapters.tracing.spans import Span, Spans
 from core.events import (
     Decision,
     Event,
@@ -90,3 +91,9 @@ def whole(**metadata: Any) -> Sequence[Record]:
         (10, said(500, usage_metadata=None)),
         (11, RunCompleted()),
     )
+
+
+def spans(records: Iterable[Record]) -> list[Span]:
+    """The spans of the runs in these events, in the order of their ends."""
+    fold = Spans()
+    return [span for record in records for span in fold.add(record)]

@@ -10,8 +10,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from adapters.tracing.measures import Measures
-from adapters.tracing.spans import Kind, Span, Value, spans
-from tests.adapters.tracing.story import whole
+from adapters.tracing.spans import Kind, Span, Value
+from tests.adapters.tracing.story import spans, whole
 
 DURATION, TOKENS = "gen_ai.client.operation.duration", "gen_ai.client.token.usage"
 CONSUMED = "messaging.client.consumed.messages"

@@ -13,13 +13,13 @@ from adapters.tracing import otlp, pipeline
 from adapters.tracing.flush import flush
 from adapters.tracing.otlp import Exporter
 from adapters.tracing.pipeline import Pipeline
-from adapters.tracing.spans import Kind, Moment, Span, Value, spans
+from adapters.tracing.spans import Kind, Moment, Span, Value
 from core.config.settings import Otlp, Secret, Tracing
 from core.errors import Unavailable
 from core.events import Event, RunCompleted, thread
 from core.log.store import EventLog
 from tests.adapters.tracing.conftest import Receiver
-from tests.adapters.tracing.story import WORKER, requested, said, started, whole
+from tests.adapters.tracing.story import WORKER, requested, said, spans, started, whole
 from tests.support.nats import eventually, fresh, running_tasks
 
 

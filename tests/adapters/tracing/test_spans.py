@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.tracing.spans import KEPT, MOST_MOMENTS, Kind, Moment, Span, Spans, nanoseconds, spans
+from adapters.tracing.spans import KEPT, MOST_MOMENTS, Kind, Moment, Span, Spans, nanoseconds
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -32,6 +32,7 @@ from tests.adapters.tracing.story import (
     records,
     requested,
     said,
+    spans,
     started,
     whole,
 )

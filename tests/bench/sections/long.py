@@ -22,6 +22,7 @@ from tests.bench.laboratory import Laboratory, ask
 from tests.bench.measure import Row, at_most, flat, median, size_of
 from tests.bench.processes import Sika
 from tests.support.model_server import run, words
+from tests.support.replays import replay
 
 _MODEL, _TOKENS = "tokens-50", 50
 _SQLITE_TURNS = 200
@@ -175,12 +176,12 @@ async def _read_and_replay(
     options = compose.Options(made.home, lab.config)
     async with compose.attach(options) as running:
         records = [record async for record in running.log.read(thread(made.thread))]
-        await compose.replay(running, made.thread, records[0].seq, options)  # the imports
+        await replay(running, made.thread, records[0].seq, options)  # the imports
         ends = [record.seq for record in records if record.type == "run.completed"]
         for turns_ in lengths:
             lab.say(f"replay of {turns_} turns")
             start = time.perf_counter()
-            report = await compose.replay(running, made.thread, ends[turns_ - 1], options)
+            report = await replay(running, made.thread, ends[turns_ - 1], options)
             reports[turns_] = report, time.perf_counter() - start
     return records, reports
 

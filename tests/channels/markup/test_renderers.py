@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from channels.markup import dingtalk, discord, feishu, plain, slack, telegram
+from channels.markup import dingtalk, discord, feishu, slack, telegram
 from channels.markup.parse import content_of
 from tests.channels.markup import lint, texts
 
@@ -54,10 +54,6 @@ def _discord(source: str) -> tuple[str, list[str]]:
     return discord.markdown(source), [problem for text in sent for problem in lint.discord(text)]
 
 
-def _plain(source: str) -> tuple[str, list[str]]:
-    return plain.plain(source), []
-
-
 RENDERERS = {
     "telegram": (_telegram, telegram.parts),
     "blocks": (_blocks, slack.parts),
@@ -66,7 +62,6 @@ RENDERERS = {
     "dingtalk": (_dingtalk, dingtalk.parts),
     "card": (_card, dingtalk.parts),
     "discord": (_discord, discord.parts),
-    "plain": (_plain, telegram.parts),
 }
 each = pytest.mark.parametrize(("render", "parts"), RENDERERS.values(), ids=RENDERERS)
 quick = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -190,12 +185,6 @@ def test_discord_has_no_tables_and_small_headings_are_bold() -> None:
     )
     wide = f"| n | v |\n|---|---|\n| a | {'w ' * 40} |"
     assert discord.markdown(wide).startswith("- **n:** a\n")
-
-
-def test_plain_text_has_addresses_and_quotes() -> None:
-    assert plain.plain("[l](https://e.com/x) <https://e.com>\n\n> q\n> r\n\n3. a\n   - b") == (
-        "l (https://e.com/x) https://e.com\n\n> q\n> r\n\n3. a\n   ◦ b"
-    )
 
 
 @pytest.mark.parametrize("code", ["#include <stdio.h>", "if (a<b) {}", "<!-- a -->", "<!DOCTYPE html>"])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from channels.markup import telegram
 from channels.markup.parse import Link, Paragraph, content_of, parse
-from channels.markup.plain import plain
 from channels.markup.split import split
 from channels.markup.write import CANONICAL
 from tests.channels.markup import texts
+from tests.channels.markup.texts import plain
 
 pytestmark = pytest.mark.long(keep=3)
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
+from itertools import groupby
 
 from hypothesis import strategies as st
+
+from channels.markup.flow import Piece, Pre, flow
+from channels.markup.parse import parse
 
 HOSTILE = (
     "<!channel>",
@@ -135,3 +140,17 @@ def is_complete(content: str, shown: str, in_order: bool) -> bool:
         return not Counter(content) - Counter(shown)
     rest = iter(shown)
     return all(char in rest for char in content)
+
+
+def plain(source: str) -> str:
+    """The text that a reader sees, without quote marks. Links are followed by their address, tables are aligned."""
+    return "".join(_with_address(href, run) for href, run in groupby(flow(parse(source)), _href)).strip()
+
+
+def _href(piece: Piece) -> str:
+    return "" if isinstance(piece, Pre) else piece.href
+
+
+def _with_address(href: str, pieces: Iterable[Piece]) -> str:
+    text = "".join(piece.text for piece in pieces)
+    return f"{text} ({href})" if href and href != text else text

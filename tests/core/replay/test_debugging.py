@@ -7,8 +7,8 @@ import pytest
 from channels.terminal.log import views as logs
 from core.events import RunStarted, thread
 from core.replay.recorded import read_of
-from core.runs.prompts import sent
 from tests.core.replay.recorded import Story
+from tests.support.replays import sent
 
 pytestmark = pytest.mark.anyio
 STORY = thread("story")
