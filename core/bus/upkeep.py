@@ -19,14 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from core.bus.errors import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, STREAM_NAME_IN_USE, STREAM_NOT_FOUND, ApiError
-from core.bus.subjects import SECOND, stream_configs
+from core.bus.subjects import SECOND, Subjects, stream_configs
 from core.errors import NotFound, Unavailable
-
-if TYPE_CHECKING:
-    from core.bus.connection import Bus
 
 SCHEMA = 1
 """The number of the settings in `core.bus.subjects.stream_configs` and of consumers. Raise it with each change: a test
@@ -37,6 +34,15 @@ _TRIES = 5
 """Attempts at a stream or consumer that other processes make and delete meanwhile."""
 
 
+class JetStream(Protocol):
+    """The part of a bus that makes and changes streams; `core.bus.connection.Bus` has it."""
+
+    names: Subjects
+    replicas: int
+
+    async def api(self, call: str, request: Mapping[str, Any] | None = None) -> Any: ...
+
+
 class Upkeep(Enum):
     """The changes that a process makes to streams and consumers."""
 
@@ -45,7 +51,7 @@ class Upkeep(Enum):
     ALL = "all"
 
 
-async def keep_streams(bus: Bus, upkeep: Upkeep) -> None:
+async def keep_streams(bus: JetStream, upkeep: Upkeep) -> None:
     """Makes and changes the streams of all planes, as far as `upkeep` goes. Raises `NotFound` if there is no log and
     none is made, `Unavailable`.
     """
@@ -61,7 +67,7 @@ async def keep_streams(bus: Bus, upkeep: Upkeep) -> None:
     bus.replicas = info["config"]["num_replicas"]
 
 
-async def keep_stream(bus: Bus, config: Mapping[str, Any], upkeep: Upkeep) -> None:
+async def keep_stream(bus: JetStream, config: Mapping[str, Any], upkeep: Upkeep) -> None:
     """Makes a stream, and changes it, as far as `upkeep` goes."""
     name = config["name"]
     await _keep(
@@ -73,7 +79,7 @@ async def keep_stream(bus: Bus, config: Mapping[str, Any], upkeep: Upkeep) -> No
     )
 
 
-async def keep_consumer(bus: Bus, stream: str, config: Mapping[str, Any]) -> None:
+async def keep_consumer(bus: JetStream, stream: str, config: Mapping[str, Any]) -> None:
     """Makes a durable consumer, and changes it if its schema is older."""
     name = config["durable_name"]
 
@@ -127,7 +133,7 @@ def _schema(config: Mapping[str, Any]) -> int:
 # ── by command ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def set_replicas(bus: Bus, count: int) -> dict[str, int]:
+async def set_replicas(bus: JetStream, count: int) -> dict[str, int]:
     """Sets the replicas of the streams on disk, also to fewer. Returns those that they had, by stream.
 
     Raises `NotFound` if there are no streams, `ApiError` if the cluster has not so many servers, `Unavailable`.
@@ -151,7 +157,7 @@ async def set_replicas(bus: Bus, count: int) -> dict[str, int]:
     return before
 
 
-async def set_lease(bus: Bus, seconds: int) -> dict[str, float]:
+async def set_lease(bus: JetStream, seconds: int) -> dict[str, float]:
     """Sets the time after which wake-ups are delivered again, also to less. Returns what it was, by consumer."""
     stream, before = bus.names.stream("cmd"), dict[str, float]()
     while True:

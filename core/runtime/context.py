@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from core import traces
 from core.actor import Actor
+from core.bus.queue import WorkQueue
 from core.errors import Conflict, Invalid, Refused, Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import now, uuid7
 from core.log.kinds import KIND
 from core.log.repository import DECIDE_TRIES, Decision, Repository, back_off
+from core.log.store import EventLog
+from core.runtime.answers import Answers
 from core.runtime.ordering import queue_of
 from core.runtime.own_state import own_state
 from core.thread.threads import Threads
 
-if TYPE_CHECKING:
-    from core.runtime.system import System
+
+class Services(Protocol):
+    """The parts of a process that contexts need; `core.runtime.system.System` has them."""
+
+    log: EventLog
+    threads: Threads
+    answers: Answers
+    queue: WorkQueue
+    states: dict[str, Repository[Any]]
+
+    async def call(self, actor: str, request: Mapping[str, Any]) -> Any: ...
+
+    async def erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None: ...
 
 
 class HandlerContext:
     """The handler's context: see `core.actor.Context`."""
 
-    def __init__(self, system: System, actor: Actor[Any], aggregate: Aggregate, record: Record | None = None) -> None:
+    def __init__(self, system: Services, actor: Actor[Any], aggregate: Aggregate, record: Record | None = None) -> None:
         self._system = system
         self._handler = actor
         self._actor = actor.name
