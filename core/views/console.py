@@ -26,7 +26,9 @@ class Totals(NamedTuple):
     price: Price
 
 
-class RunLine(NamedTuple):
+class ListedRun(NamedTuple):
+    """A run, and whose it is. `created_at`: when it was asked for."""
+
     run_id: str
     thread_id: str
     title: str | None
@@ -38,8 +40,6 @@ class RunLine(NamedTuple):
     started_at: str | None
     ended_at: str | None
     error: str | None
-    tokens: Tokens
-    price: Price
 
     @property
     def seconds(self) -> float | None:
@@ -48,6 +48,19 @@ class RunLine(NamedTuple):
             return None
         span = datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)
         return round(span.total_seconds(), 3)
+
+
+class RunLine(NamedTuple):
+    run: ListedRun
+    tokens: Tokens
+    price: Price
+
+
+RUNS = (
+    "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
+    " r.ended_at, r.error FROM runs r LEFT JOIN threads t USING (thread_id)"
+)
+"""Selects the columns of `ListedRun`."""
 
 
 class Used(NamedTuple):
@@ -89,15 +102,13 @@ async def runs(
     mine, values = ("TRUE", ()) if user is None else ("r.user = ?", (user,))
     chosen = " AND r.status = ?" if status else ""
     lines = await views.query(
-        "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
-        " r.ended_at, r.error FROM runs r LEFT JOIN threads t USING (thread_id)"
-        f" WHERE {mine} AND r.{_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
+        f"{RUNS} WHERE {mine} AND r.{_SHOWN}{chosen} ORDER BY r.created_at DESC, r.seq DESC LIMIT ? OFFSET ?",
         (*values, *([status] if status else []), limit + 1, offset),
     )
-    page = lines[:limit]
-    used = await _used(views, [line[0] for line in page])
-    spent_by_line = [(line, used.get(line[0], {})) for line in page]
-    return [RunLine(*(*line, _sum(spent), price(spent, prices))) for line, spent in spent_by_line], len(lines) > limit
+    page = [ListedRun(*line) for line in lines[:limit]]
+    used = await _used(views, [run.run_id for run in page])
+    spent_by_run = [(run, used.get(run.run_id, {})) for run in page]
+    return [RunLine(run, _sum(spent), price(spent, prices)) for run, spent in spent_by_run], len(lines) > limit
 
 
 async def span(views: Views, user: str | None, prices: Prices, *, until: date, days: int) -> Span:

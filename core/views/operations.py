@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from core.ids import stamp
 from core.thread.usage import Tokens
-from core.views.console import SUMS, Prices, Used, used_of
+from core.views.console import RUNS, SUMS, ListedRun, Prices, Used, used_of
 from core.views.projections import Views
 from core.views.search import WAITS
 
@@ -25,21 +27,6 @@ EXAMPLES = 5
 REASON_CHARACTERS = 300
 _VARYING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\d+(?:[.:]\d+)*")
 """Parts of a reason that differ from run to run: ids, counts, times."""
-
-
-class RunAt(NamedTuple):
-    """A run, and whose it is. `at`: when it was asked for."""
-
-    run_id: str
-    thread_id: str
-    title: str | None
-    user: str
-    assistant: str
-    model: str | None
-    status: str
-    at: str
-    started_at: str | None
-    ended_at: str | None
 
 
 class Open(NamedTuple):
@@ -55,7 +42,7 @@ class Now(NamedTuple):
     """What runs now. `runs`: the oldest ones first. `waiting`: conversations that wait for answers of a person."""
 
     open: list[Open]
-    runs: list[RunAt]
+    runs: list[ListedRun]
     waiting: int
 
 
@@ -68,13 +55,16 @@ class Failures(NamedTuple):
     models: list[str]
     first_at: str
     last_at: str
-    examples: list[RunAt]
+    examples: list[ListedRun]
 
 
-class Calls(NamedTuple):
-    """The calls of a tool or a model (`kind`), in milliseconds."""
+Kind = Literal["tool", "model"]
 
-    kind: str
+
+class Calls(msgspec.Struct):
+    """Calls of a tool or a model, and how long they took."""
+
+    kind: Kind
     name: str
     calls: int
     failed: int
@@ -93,12 +83,6 @@ class Change(NamedTuple):
     text: str
 
 
-_RUN = (
-    "SELECT r.run_id, r.thread_id, t.title, r.user, r.assistant, r.model, r.status, r.created_at, r.started_at,"
-    " r.ended_at{more} FROM runs r LEFT JOIN threads t USING (thread_id)"
-)
-
-
 async def now(views: Views) -> Now:
     """Returns what runs and waits now, of all users."""
     counted = await views.query(
@@ -106,22 +90,21 @@ async def now(views: Views) -> Now:
         " WHERE status IN ('pending', 'running') AND NOT removed GROUP BY 1, 2 ORDER BY 4"
     )
     runs = await views.query(
-        f"{_RUN.format(more='')} WHERE r.status IN ('pending', 'running') ORDER BY r.created_at LIMIT ?", (MOST_LISTED,)
+        f"{RUNS} WHERE r.status IN ('pending', 'running') ORDER BY r.created_at LIMIT ?", (MOST_LISTED,)
     )
     [(waiting,)] = await views.query(f"SELECT count(*) FROM threads WHERE {WAITS}")
-    return Now([Open(*row) for row in counted], [RunAt(*row) for row in runs], int(waiting))
+    return Now([Open(*row) for row in counted], [ListedRun(*row) for row in runs], int(waiting))
 
 
 async def failures(views: Views, since: datetime) -> list[Failures]:
     """Returns the failed runs that were asked for since then, by reason; the most frequent first."""
     rows = await views.query(
-        f"{_RUN.format(more=', r.error')} WHERE r.status = 'error' AND r.created_at >= ?"
-        " ORDER BY r.created_at DESC LIMIT ?",
+        f"{RUNS} WHERE r.status = 'error' AND r.created_at >= ? ORDER BY r.created_at DESC LIMIT ?",
         (stamp(since), MOST_FAILED),
     )
-    groups: dict[str, list[RunAt]] = {}
-    for *fields, error in rows:
-        groups.setdefault(kind_of(error or ""), []).append(RunAt(*fields))
+    groups: dict[str, list[ListedRun]] = {}
+    for run in (ListedRun(*row) for row in rows):
+        groups.setdefault(kind_of(run.error or ""), []).append(run)
     grouped = [_failures(reason, runs) for reason, runs in groups.items()]
     return sorted(grouped, key=lambda group: (-group.runs, group.reason))
 
@@ -131,9 +114,11 @@ def kind_of(reason: str) -> str:
     return _VARYING.sub("…", " ".join(reason.split()))[:REASON_CHARACTERS]
 
 
-def _failures(reason: str, runs: Sequence[RunAt]) -> Failures:
+def _failures(reason: str, runs: Sequence[ListedRun]) -> Failures:
     users, models = {run.user for run in runs}, sorted({run.model for run in runs if run.model})
-    return Failures(reason, len(runs), len(users), models, runs[-1].at, runs[0].at, list(runs[:EXAMPLES]))
+    return Failures(
+        reason, len(runs), len(users), models, runs[-1].created_at, runs[0].created_at, list(runs[:EXAMPLES])
+    )
 
 
 async def calls(views: Views, since: datetime) -> list[Calls]:
@@ -142,14 +127,14 @@ async def calls(views: Views, since: datetime) -> list[Calls]:
         "SELECT kind, name, ms, failed FROM (SELECT * FROM calls ORDER BY seq DESC LIMIT ?) WHERE at >= ?",
         (MOST_CALLS, stamp(since)),
     )
-    grouped: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    grouped: dict[tuple[Kind, str], list[tuple[int, int]]] = {}
     for kind, name, ms, failed in rows:
         grouped.setdefault((kind, name), []).append((ms, failed))
     listed = [_calls(kind, name, each) for (kind, name), each in grouped.items()]
     return sorted(listed, key=lambda one: (-one.p95_ms, one.name))[: 2 * MOST_LISTED]
 
 
-def _calls(kind: str, name: str, each: Sequence[tuple[int, int]]) -> Calls:
+def _calls(kind: Kind, name: str, each: Sequence[tuple[int, int]]) -> Calls:
     ordered, failed = sorted(ms for ms, _ in each), sum(failed for _, failed in each)
     p50, p95 = (ordered[int(len(ordered) * part)] for part in (0.5, 0.95))
     return Calls(kind, name, len(ordered), failed, p50, p95, ordered[-1])

@@ -23,7 +23,7 @@ from core.runtime import letters
 from core.runtime.letters import Letter
 from core.runtime.readiness import Finding
 from core.views import operations
-from core.views.operations import RunAt
+from core.views.console import ListedRun
 
 KEPT_SECONDS = 5.0
 """Time for which the findings of the doctor are shared."""
@@ -93,22 +93,10 @@ class FailureList(msgspec.Struct):
     groups: list[Failures]
 
 
-class CallsOf(msgspec.Struct):
-    """Calls of a tool or a model, and how long they took."""
-
-    kind: Literal["tool", "model"]
-    name: str
-    calls: int
-    failed: int
-    p50_ms: int
-    p95_ms: int
-    longest_ms: int
-
-
 class CallList(msgspec.Struct):
     """The slowest ones first. Of the newest 20 000 calls."""
 
-    calls: list[CallsOf]
+    calls: list[operations.Calls]
 
 
 class Change(msgspec.Struct):
@@ -221,8 +209,7 @@ async def get_failures(call: Call, *, days: Days = 7) -> FailureList:
 async def get_calls(call: Call, *, hours: Hours = 24) -> CallList:
     """How long calls of tools and models took: the median, the 95th percentile, and the longest."""
     await call.services.views.current()
-    calls = await operations.calls(call.services.views, _ago(hours=hours))
-    return CallList([CallsOf(**one._asdict()) for one in calls])
+    return CallList(await operations.calls(call.services.views, _ago(hours=hours)))
 
 
 @ROUTES("GET", "/operations/changes", "admin")
@@ -310,7 +297,7 @@ class _Doctor:
 _DOCTORS: WeakKeyDictionary[Live, _Doctor] = WeakKeyDictionary()
 
 
-def _run(call: Call, names: Mapping[str, str], run: RunAt) -> OpenRun:
+def _run(call: Call, names: Mapping[str, str], run: ListedRun) -> OpenRun:
     return OpenRun(
         run_id=run.run_id,
         thread_id=run.thread_id,
@@ -321,7 +308,7 @@ def _run(call: Call, names: Mapping[str, str], run: RunAt) -> OpenRun:
         assistant_id=run.assistant,
         model_name=run.model,
         status=run.status,
-        created_at=run.at,
+        created_at=run.created_at,
         started_at=run.started_at,
         ended_at=run.ended_at,
     )

@@ -183,18 +183,19 @@ def _amount(used: Used | RunLine) -> dict[str, Any]:
 
 
 def _run(line: RunLine) -> Run:
+    run = line.run
     return Run(
         **_amount(line),
-        run_id=line.run_id,
-        thread_id=line.thread_id,
-        thread_title=line.title,
-        user_id=line.user,
-        assistant_id=line.assistant,
-        model_name=line.model,
-        status=line.status,
-        error=line.error,
-        created_at=line.created_at,
-        started_at=line.started_at,
-        ended_at=line.ended_at,
-        duration_seconds=line.seconds,
+        run_id=run.run_id,
+        thread_id=run.thread_id,
+        thread_title=run.title,
+        user_id=run.user,
+        assistant_id=run.assistant,
+        model_name=run.model,
+        status=run.status,
+        error=run.error,
+        created_at=run.created_at,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        duration_seconds=run.seconds,
     )
