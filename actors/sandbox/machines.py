@@ -316,7 +316,7 @@ class Machines:
             return
         known = [(await self.leases.load(key_of(r.user, r.thread)), r) for r in residents]
         surplus = len(residents) - most + 1
-        for lease, resident in sorted(known, key=lambda pair: pair[0].used_until()):
+        for lease, resident in sorted(known, key=lambda pair: pair[0].used_until):
             if surplus <= 0:
                 return
             own = key_of(resident.user, resident.thread) == key

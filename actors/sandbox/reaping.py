@@ -70,7 +70,7 @@ class Reaper:
     def _idle_at(self, lease: Lease) -> datetime | None:
         """Returns when the machine will have been idle for long enough; None for never."""
         seconds = self._machines.settings().idle_seconds
-        return _moment(lease.used_until()) + timedelta(seconds=seconds) if seconds else None
+        return _moment(lease.used_until) + timedelta(seconds=seconds) if seconds else None
 
     async def sweep(self) -> None:
         """Ends the machines of this installation that no thread holds."""

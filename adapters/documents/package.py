@@ -181,16 +181,16 @@ def parsed(content: bytes) -> tuple[Any, str]:
     return root, fatal.message[:200] if fatal is not None else ""
 
 
-def mended(package: Package, *, pictures: bool = False) -> BinaryIO:
+def mended(package: Package) -> BinaryIO:
     """Returns a copy that libraries can open: parts that are well-formed, relations that lead somewhere, types of
-    content. Media are left empty without `pictures`.
+    content. Media are left empty.
     """
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as archive:
         for name in package:
             if name.endswith("/") or name == "[Content_Types].xml":
                 continue
-            content = b"" if _is_media(name) and not pictures else package.content(name)
+            content = b"" if _is_media(name) else package.content(name)
             if name.endswith((".xml", ".rels")):
                 root, reason = parsed(content)
                 if root is None:

@@ -167,7 +167,7 @@ def _time(at: str) -> datetime:
     return datetime.fromisoformat(at)
 
 
-async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST) -> list[Span]:
+async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents. Holds them, and not the log."""
 
     async def records(log: Aggregate) -> AsyncIterator[Record]:
@@ -175,7 +175,7 @@ async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *
             async for record in stored:
                 yield Record(record.seq, record.raw, record.head)  # decoded for itself: a file's are kept, but plain
 
-    return await _tree(records, _Builder(prices), aggregate, deepest)
+    return await _tree(records, _Builder(prices), aggregate)
 
 
 async def bounded_tree(
@@ -190,13 +190,13 @@ async def bounded_tree(
             return read(log)
         return read(log, after=run.requested_seq - 1, upto=run.ended_seq)
 
-    return await _tree(records, _Builder(prices, spend, run.id if run else None), aggregate, DEEPEST)
+    return await _tree(records, _Builder(prices, spend, run.id if run else None), aggregate)
 
 
 Records = Callable[[Aggregate], AsyncIterator[Record]]
 
 
-async def _tree(records: Records, builder: _Builder, aggregate: Aggregate, deepest: int) -> list[Span]:
+async def _tree(records: Records, builder: _Builder, aggregate: Aggregate, deepest: int = DEEPEST) -> list[Span]:
     number = 0
     async for record in records(aggregate):
         builder.add(record)

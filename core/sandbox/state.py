@@ -69,14 +69,14 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         """Tells whether a worker starts or ends the machine."""
         return self.claim is not None and now < self.claim.until
 
-    def used_until(self, but: str = "") -> str:
-        """Returns the time until which the machine is used, by workers other than `but`, or by a command."""
+    @property
+    def used_until(self) -> str:
+        """The time until which the machine is used, by workers or by a command."""
         commands = (command.until for command in self.commands.values() if command.machine and not command.ended)
-        return max((*(until for worker, until in self.uses.items() if worker != but), *commands), default="")
+        return max((*self.uses.values(), *commands), default="")
 
-    def busy(self, now: str, but: str = "") -> bool:
-        """Tells whether the machine is used, by workers other than `but`, or by a command."""
-        return now < self.used_until(but)
+    def busy(self, now: str) -> bool:
+        return now < self.used_until
 
     def running(self, now: str) -> list[str]:
         """Returns the ids of the commands in the background that may run."""
