@@ -200,7 +200,7 @@ class Intake:
 
     async def steer(
         self, thread_id: str, run_id: str, message: Message, *, user: str | None = None, actor: str = "http"
-    ) -> ThreadState:
+    ) -> None:
         """Adds a message that the agent sees before its next model call. A message id is accepted once.
 
         Raises `NotFound`, or `Refused` if the run has ended or is to stop.
@@ -216,12 +216,9 @@ class Intake:
                 raise Refused(f"Run {run_id} is not at work (status: {run.status}); send the message as a new run")
             return [RunSteered(message=message)]
 
-        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
-        return state
+        await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
 
-    async def remove_run(
-        self, thread_id: str, run_id: str, *, user: str | None = None, actor: str = "http"
-    ) -> ThreadState:
+    async def remove_run(self, thread_id: str, run_id: str, *, user: str | None = None, actor: str = "http") -> None:
         """Hides a run's record. Idempotent. Raises `NotFound`, or `Refused` while it is open."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
@@ -230,8 +227,7 @@ class Intake:
                 raise Refused(f"Run {run_id} is {run.status}; cancel it first")
             return [] if run.removed else [RunRemoved()]
 
-        state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
-        return state
+        await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
 
     async def _wake(self, thread_id: str, record: Record, user: str) -> None:
         """Wakes a worker at once. If that fails, the dispatcher does it: the decision is in the log."""

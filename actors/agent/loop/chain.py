@@ -187,7 +187,6 @@ class Chain(AgentMiddleware[Any, Attempt, Any]):
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         super().__init__()
-        self.policies = policies
         self.tools = [tool for policy in policies if not has_hooks(policy) for tool in getattr(policy, "tools", ())]
         inner_first = policies[::-1]
         self._model = [_normal(policy) for policy in inner_first if _wraps(policy, "awrap_model_call")]

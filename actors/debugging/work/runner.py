@@ -240,7 +240,7 @@ class _Conversation:
     def __init__(self, system: System, person: str, model: str, memory: bool) -> None:
         self._system, self._person, self._model, self._memory = system, person, model, memory
         self._threads: dict[str, list[Record]] = {}
-        self._thread, self._run, self._calls = "", "", 0
+        self._thread, self._calls = "", 0
         self.answers: list[str] = []
 
     def records(self) -> list[Record]:

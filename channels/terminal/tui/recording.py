@@ -35,7 +35,6 @@ class Recording:
         """Runs with the places of their first events."""
         self.visible: Sequence[int] = range(0)
         self._times = array("d")
-        self._query: Query | None = None
         self._search: Search | None = None
         self._hits: list[int] = []
         """The visible events while there is a filter."""
