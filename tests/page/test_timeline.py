@@ -443,7 +443,7 @@ async def test_files_and_usage_of_a_moment(timeline: Timeline) -> None:
     await expect(used).to_contain_text("tools: 4 calls")
     await timeline.row("I look.").first.click()
     await timeline.moment.get_by_text("Used so far").click()
-    await expect(used).to_contain_text("tools: 1 calls")
+    await expect(used).to_contain_text("tools: 1 call,")
 
 
 async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:

@@ -84,7 +84,7 @@ function release() {
 
 /** Forgets everything of the person, here and in the other tabs. @param {string|null} [next] who comes now */
 export function leave(next = null) {
-  forget("");
+  forget();
   remember("person", next);
   location.replace("./#/");
   location.reload();

@@ -54,7 +54,7 @@ export function address(path, query = {}) {
 }
 
 /** Headers of a request: the CSRF token where it changes something. @param {string} method */
-export function headersOf(method) {
+function headersOf(method) {
   /** @type {Record<string, string>} */
   const headers = {};
   const token = document.cookie.match(/(?:^|; )csrf_token=([^;]*)/)?.[1];

@@ -1,7 +1,7 @@
 // What was typed and is not with the server yet: a draft for each conversation, kept until it is acknowledged, over reloads,
 // lost sessions and servers that are down.
 
-import { forget, recall, remember } from "../state/stored.js";
+import { recall, remember } from "../state/stored.js";
 
 /** @typedef {{id: string, text: string, files: import("../state/message.js").Attachment[]}} Sent */
 
@@ -20,10 +20,4 @@ export const sentOf = (thread) => recall(`sent.${thread}`);
 /** The server has a message. @param {string} thread @param {string} id */
 export function acknowledge(thread, id) {
   if (sentOf(thread)?.id === id) remember(`sent.${thread}`, null);
-}
-
-/** Forgets all of them, when somebody signs out. */
-export function forgetDrafts() {
-  forget("draft.");
-  forget("sent.");
 }

@@ -5,7 +5,7 @@ import { t } from "../words/words.js";
 import { Button, IconButton } from "./button.js";
 
 /** How long something can be undone, and a notice is read. */
-export const UNDO_MS = 10_000;
+const UNDO_MS = 10_000;
 const READ_MS = 6_000;
 
 /** @typedef {{id: number, text: string, kind: "notice"|"error", undo?: (() => void)|undefined}} Toast */

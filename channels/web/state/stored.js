@@ -41,10 +41,10 @@ export function begun(name) {
   }
 }
 
-/** Forgets everything whose name begins so. @param {string} start */
-export function forget(start) {
+/** Forgets all of it. */
+export function forget() {
   try {
-    for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX + start)) localStorage.removeItem(key);
+    for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
   } catch {
     // There is nothing to forget.
   }

@@ -21,7 +21,7 @@ const ABOUT = 200;
 /** Rows of a lane: more at once share the last one. */
 export const ROWS = 8;
 /** Idle time that is shown; longer pauses are shortened to it. */
-export const IDLE_MS = 3000;
+const IDLE_MS = 3000;
 /** Open spans, calls and subagents that are remembered: the oldest ones are forgotten. */
 const OPEN = 1000;
 
@@ -39,7 +39,7 @@ const LANE_OF = [
 ];
 
 /** @param {string} type @returns {Lane} */
-export const laneOf = (type) => LANE_OF.find(([pattern]) => pattern.test(type))?.[1] ?? "other";
+const laneOf = (type) => LANE_OF.find(([pattern]) => pattern.test(type))?.[1] ?? "other";
 
 /** @param {any} event @returns {Item["about"]} */
 function shortAbout(event) {

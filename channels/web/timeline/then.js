@@ -36,6 +36,6 @@ export function Files({ log, seq }) {
 export function Usage({ log, seq }) {
   const used = useLoaded(() => call("GET", `${log.path}/usage`, { query: { at: `seq:${seq}` } }), [seq]);
   const { tokens = {}, cost = null, currency = null } = used.value ?? {};
-  return html`<${Wait} of=${used}><ul>${Object.entries(tokens).map(([model, each]) => html`<li key=${model}><bdi>${model}</bdi>: ${t("timeline.usage.of", { calls: each.calls, input: short(each.input), output: short(each.output) })}</li>`)}</ul>
+  return html`<${Wait} of=${used}><ul>${Object.entries(tokens).map(([model, each]) => html`<li key=${model}><bdi>${model}</bdi>: ${t("timeline.usage.of", { n: each.calls, input: short(each.input), output: short(each.output) })}</li>`)}</ul>
     ${cost !== null && currency && html`<p><b>${money(cost, currency)}</b></p>`}<//>`;
 }
