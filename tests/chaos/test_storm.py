@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.storm import Target, storm
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]  # more than its waits
 
 
 async def test_a_small_storm(tmp_path: Path) -> None:

@@ -215,10 +215,8 @@ async def test_wait_and_join(api: Api, worker: Worker) -> None:
         assert response.status == 200
         assert response.headers["Location"] == f"/threads/{thread}/runs/{run}/join"
         assert response.headers["Content-Location"] == f"/threads/{thread}/runs/{run}"
-        await anyio.sleep(0.5)
+        assert await response.content.readexactly(2) == b"\n\n"  # signs that it waits
         await worker.perform(thread, run)
-        raw = await response.read()
-        assert raw.startswith(b"\n\n")
         values = await response.json()
     assert [m["content"] for m in values["messages"]] == ["hi", "Hello"]
     for _ in range(2):
