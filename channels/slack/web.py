@@ -76,7 +76,7 @@ _UNCERTAIN = frozenset({"fatal_error", "internal_error"})
 
 
 class Web:
-    """The Web API for one account. `granted`: the scopes of the bot token, as of its last answer."""
+    """The Web API for one account. `granted`: the scopes of the bot token, as of the last answer that states them."""
 
     def __init__(self, bot_token: str, app_token: str, base_url: str) -> None:
         self.rest = Rest(base_url)
@@ -109,8 +109,8 @@ class Web:
             answer = await self.rest.send("POST", f"/{method}", what, effect=effect, headers=headers, json=content)
         if not answer.fields.get("ok"):
             raise _error(method, answer, effect=effect)
-        if method != CONNECT:
-            self.granted = frozenset(answer.headers.get("x-oauth-scopes", "").replace(" ", "").split(","))
+        if method != CONNECT and (scopes := answer.headers.get("x-oauth-scopes")):
+            self.granted = frozenset(scopes.replace(" ", "").split(","))
         return answer.fields
 
     def has_room(self, method: str) -> bool:
