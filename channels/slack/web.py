@@ -106,7 +106,9 @@ class Web:
         if method in _QUERIES:
             answer = await self.rest.send("GET", f"/{method}", what, effect=effect, headers=headers, params=content)
         else:
-            answer = await self.rest.send("POST", f"/{method}", what, effect=effect, headers=headers, json=content)
+            answer = await self.rest.send(
+                "POST", f"/{method}", what, effect=effect, headers=headers, json=content or None
+            )
         if not answer.fields.get("ok"):
             raise _error(method, answer, effect=effect)
         if method != CONNECT and (scopes := answer.headers.get("x-oauth-scopes")):
