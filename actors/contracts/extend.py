@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
+from actors.contracts.credentials import Credentials
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
@@ -15,6 +16,7 @@ from actors.contracts.refusals import Refusals
 from actors.contracts.seat import (
     Duplicating,
     Failing,
+    Revoking,
     Seat,
     WithBundles,
     WithButtons,
@@ -35,6 +37,7 @@ __all__ = [
     "ArrivingFiles",
     "Bundles",
     "Code",
+    "Credentials",
     "Decisions",
     "Deletions",
     "Duplicating",
@@ -46,6 +49,7 @@ __all__ = [
     "Held",
     "Refusals",
     "Repeated",
+    "Revoking",
     "Seat",
     "Signs",
     "Stopping",

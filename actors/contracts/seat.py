@@ -52,6 +52,18 @@ class Failing(Seat, Protocol):
         ...
 
 
+class Revoking(Seat, Protocol):
+    """A platform that takes credentials back."""
+
+    def revoke(self) -> Mapping[str, Any]:
+        """Has the account's credentials refused from here on. Returns the settings with new ones."""
+        ...
+
+    def refused(self) -> int:
+        """Returns how many calls and connections were refused for their credentials."""
+        ...
+
+
 class WithSigns(Seat, Protocol):
     """A platform that shows that the bot is at work, and takes that away."""
 

@@ -1,27 +1,25 @@
-"""A table of a contract's test: a platform's local server, the account that talks to it, and the actors of both sides
-of the log. A run's worker is the test."""
+"""A table of a contract's test: a platform's local server, the account that talks to it as in its process, and the
+actor on the other side of the log. A run's worker is the test."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import anyio
 
-from actors import delivery
-from actors.chat.access import Gate
 from actors.chat.actor import Chat
 from actors.contracts.seat import Seat
-from core.chat import platforms
-from core.chat.account import Account
+from actors.wiring import accounts
+from core.actor import Actor, Context
+from core.bus.endpoint import Endpoint
 from core.chat.facts import ChatReceived, ChatRouted, conversation, key_of
-from core.chat.held import Meter
-from core.chat.inbox import Inbox
-from core.chat.port import Platform
 from core.chat.state import Plan
+from core.chat.status import State, Status, statuses
 from core.config.load import Config, ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, RunCompleted, RunStarted, ToolRequested, thread
 from core.testing import Stage, acting
@@ -32,28 +30,57 @@ S = TypeVar("S", bound=Seat, covariant=True)
 T = TypeVar("T", bound=Seat)
 
 
-class Table(Generic[S]):
-    """`home`: the folder of the server. `received`: all messages and presses, as they were received first."""
+class Received(Actor[ChatReceived]):
+    """Notices the messages and presses of all conversations."""
 
-    def __init__(self, seat: S, stage: Stage, home: Path, source: ConfigSource, settings: Mapping[str, Any]) -> None:
+    name = "received"
+    ordered = True
+
+    def __init__(self) -> None:
+        self.events: list[ChatReceived] = []
+
+    async def handle(self, event: ChatReceived, ctx: Context) -> None:
+        self.events.append(event)
+
+
+class Table(Generic[S]):
+    """`home`: the folder of the server. `received`: all messages and presses. `settings`: those of the account."""
+
+    def __init__(
+        self, seat: S, stage: Stage, home: Path, received: Sequence[ChatReceived], settings: Mapping[str, Any]
+    ) -> None:
         self.seat = seat
         self.stage = stage
         self.home = home
-        self.received: list[ChatReceived] = []
-        self._source, self._settings = source, settings
+        self.received = received
+        self._source = ConfigSource(home / "config.yaml")
+        self._settings = settings
 
     @contextmanager
     def set(self, **settings: Any) -> Iterator[None]:
         """Changes settings of the account for as long as the block lasts."""
-        self._configure(**settings)
+        configure(self.home, self.seat, {**self._settings, **settings})
         try:
             yield
         finally:
-            self._configure()
+            self.configure()
 
-    def _configure(self, **settings: Any) -> None:
-        channels = {self.seat.name: {**self._settings, **settings}}
-        (self.home / "config.yaml").write_text(json.dumps({"channels": channels}))
+    def configure(self, **settings: Any) -> None:
+        """Changes settings of the account."""
+        self._settings = {**self._settings, **settings}
+        configure(self.home, self.seat, self._settings)
+
+    async def status(self) -> Status:
+        """Returns what people are told of the account, as by `sika channels`."""
+        [status] = await statuses(self.stage.system.bus, {self.seat.name: True})
+        return status
+
+    async def becomes(self, state: State) -> Status:
+        """Waits for a state of the account."""
+        with anyio.fail_after(DEADLINE):
+            while (status := await self.status()).state != state:  # noqa: ASYNC110 (no event tells of it)
+                await anyio.sleep(0.05)
+        return status
 
     @property
     def config(self) -> Config:
@@ -160,46 +187,30 @@ async def table(seat: T, home: Path, **settings: Any) -> AsyncIterator[Table[T]]
     """
     async with seat.server:
         about = {"enabled": True, "gather_seconds": 0, **seat.settings(), **settings}
-        (home / "config.yaml").write_text(json.dumps({"channels": {seat.name: about}}))
-        source = ConfigSource(home / "config.yaml")
-        platform = platforms.connect(_account(seat.name, source), source.current())
-        actors = parts(seat.name, platform, source, home)
-        async with acting(*actors, home=home) as stage, anyio.create_task_group() as tasks:
-            here = Table(seat, stage, home, source, about)
-            inbox = Inbox(seat.name, stage.system.chats, replies_are_topics=platform.traits.replies_are_topics)
+        configure(home, seat, about)
+        source, received = ConfigSource(home / "config.yaml"), Received()
 
-            async def receive(event: ChatReceived) -> None:
-                await inbox.receive(event)
-                known = [(each.target.chat, key_of(each)) for each in here.received]
-                if (event.target.chat, key_of(event)) not in known:
-                    here.received.append(event)
+        def chat(system: Any) -> Chat:
+            return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
 
-            meter = Meter(seat.name, "test")
-            tasks.start_soon(platform.listen, receive, meter)
-            await here.until(lambda: meter.status().state == "connected")
+        async with acting(chat, received, home=home) as stage, serving(seat.name, home, stage.endpoint):
+            here = Table(seat, stage, home, received.events, about)
+            await here.becomes("connected")
             yield here
-            tasks.cancel_scope.cancel()
-        await platform.close()
 
 
-def parts(name: str, platform: Platform, source: ConfigSource, home: Path) -> Sequence[Callable[[Any], Any]]:
-    """Returns what makes the actors of an account, on both sides of the log, of a system."""
+@asynccontextmanager
+async def serving(name: str, home: Path, endpoint: Endpoint) -> AsyncIterator[None]:
+    """Serves an account as its process does, for as long as the block lasts."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(accounts.serve, name, home, ConfigSource(home / "config.yaml"), endpoint))
+        yield
+        tasks.cancel_scope.cancel()
 
-    def make_chat(system: Any) -> Chat:
-        return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
 
-    deliveries: list[Any] = []
-
-    def make_delivery(number: int) -> Callable[[Any], Any]:
-        def make(system: Any) -> Any:
-            if not deliveries:
-                gate = Gate(name, source, system.log, system.standing)
-                deliveries.extend(delivery.actors(name, platform, system, home, gate.admits, awaits=gate.awaits))
-            return deliveries[number]
-
-        return make
-
-    return [make_chat, *map(make_delivery, range(4))]
+def configure(home: Path, seat: Seat, settings: Mapping[str, Any]) -> None:
+    """Writes the configuration of the account."""
+    (home / "config.yaml").write_text(json.dumps({"channels": {seat.name: settings}}))
 
 
 def ai(identity: str, text: str, calls: Sequence[Message] = ()) -> Message:
@@ -211,9 +222,3 @@ def ai(identity: str, text: str, calls: Sequence[Message] = ()) -> Message:
 def call(identity: str, name: str = "bash", **args: object) -> Message:
     """Returns a call of a tool in such a message."""
     return {"name": name, "args": args, "id": identity, "type": "tool_call"}
-
-
-def _account(name: str, source: ConfigSource) -> Account:
-    settings = source.current().channels.account(name)
-    assert settings is not None
-    return Account(name, settings, settings.extra)

@@ -230,7 +230,8 @@ class Process:
         )
         hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link, gate.awaits)
         async with anyio.create_task_group() as tasks:
-            await tasks.start(partial(self._system.serve, hosted, alone=False))
+            # Only the holder of the lease has these actors: what an earlier connection had begun is taken up at once.
+            await tasks.start(partial(self._system.serve, hosted, alone=True))
             failures = 0
             while True:
                 began = anyio.current_time()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import anyio
 import msgspec
 import structlog
 
@@ -30,6 +31,8 @@ ASK_SECONDS = 5.0
 """Timeout of a request to the server (its own API answers in milliseconds; a leader election takes up to 5 s)."""
 CONNECT_SECONDS = 10.0
 """Timeout of the first connection."""
+CLOSE_SECONDS = 2.0
+"""Timeout of closing a connection."""
 RECONNECT_SECONDS = 0.25
 """Pause between two attempts to connect again: a child nats-server is back in half a second."""
 RETRY_SECONDS = 1.0
@@ -307,10 +310,12 @@ def _is_permanent(error: BaseException) -> bool:
 
 
 async def _closed(nc: Client) -> None:
-    """Closes a connection, which may be dead already. Where it is, asyncio of Python 3.13.0 raises a `TypeError`."""
+    """Closes a connection, also when cancelled. It may be dead already: then asyncio of Python 3.13.0 raises a
+    `TypeError`."""
     import nats.errors
 
-    with suppress(OSError, nats.errors.Error, TypeError):
+    closing = anyio.move_on_after(CLOSE_SECONDS, shield=True)
+    with closing, suppress(OSError, nats.errors.Error, TypeError):
         await nc.close()
 
 

@@ -33,10 +33,13 @@ TESTER = "test"
 
 
 class Stage:
-    """The stage of a test's actors. `thread`: the aggregate of given events, unless they name another."""
+    """The stage of a test's actors. `thread`: the aggregate of given events, unless they name another. `endpoint`: the
+    NATS of its log, for what else runs on it.
+    """
 
-    def __init__(self, system: System, actors: Mapping[str, Actor[Any]], user: str) -> None:
+    def __init__(self, system: System, actors: Mapping[str, Actor[Any]], user: str, endpoint: Endpoint) -> None:
         self.system = system
+        self.endpoint = endpoint
         self.user = user
         self.thread = thread("t1")
         self._actors = actors
@@ -181,17 +184,21 @@ async def acting(*actors: Made, home: Path, user: str = "ada") -> AsyncIterator[
     """
     with ungrouped(Exception):
         async with (
-            embedded.start(home) as server,
-            system.start(
-                Endpoint(server.url, token=server.token), home / "views.db", lease_seconds=LEASE_SECONDS, slots=16
-            ) as running,
+            _endpoint(home) as endpoint,
+            system.start(endpoint, home / "views.db", lease_seconds=LEASE_SECONDS, slots=16) as running,
             anyio.create_task_group() as tasks,
         ):
             built = [actor if isinstance(actor, Actor) else actor(running) for actor in actors]
             for actor in built:
                 if isinstance(actor, RunActor):
                     raise Invalid(f"actor {actor.name}: does runs, and has no handler to be tested by itself")
-            stage = Stage(running, {actor.name: actor for actor in built}, user)
+            stage = Stage(running, {actor.name: actor for actor in built}, user, endpoint)
             await tasks.start(partial(running.serve, built, alone=True))
             yield stage
             tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _endpoint(home: Path) -> AsyncIterator[Endpoint]:
+    async with embedded.start(home) as server:
+        yield Endpoint(server.url, token=server.token)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, Protocol
 
-from actors.contracts.seat import Duplicating, Failing, WithFiles, WithSigns, WithWhispers
+from actors.contracts.seat import Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers
 from tests.channels.telegram.server import BOT_NAME
 from tests.chaos import towns
 
@@ -58,6 +58,14 @@ class Slack(towns.Slack):
         self.server.faults.calls.clear()
         for method in ("chat.postMessage", "chat.update", "files.completeUploadExternal") if how else ():
             self.server.faults.add(method, faults[how])
+
+    def revoke(self) -> Mapping[str, Any]:
+        """The socket, which the app token opened, stays."""
+        self.server.bot_token += "-new"
+        return {"bot_token": self.server.bot_token}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
 
     def wire(self, person: str) -> Sequence[str]:
         chat = self.server.chat(f"@{person}").id
@@ -127,6 +135,13 @@ class Telegram(towns.Telegram):
                     kinds: Any = {"gateway": "status", "reset": "drop", "limited": "flood", "lost": "lose"}
                     self.server.faults.add(method, kinds[how])
 
+    def revoke(self) -> Mapping[str, Any]:
+        self.server.token += "-new"
+        return {"bot_token": self.server.token}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
+
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
         kinds = {"sendChatAction": "on", "sendMessage": "text", "editMessageText": "text"}
@@ -193,6 +208,15 @@ class Feishu(towns.Feishu):
                 case _:
                     faults.refuse(pattern, 230099)
 
+    def revoke(self) -> Mapping[str, Any]:
+        """The socket stays."""
+        self.server.app_secret += "-new"
+        self.server.faults.kill_tokens()
+        return {"app_secret": self.server.app_secret}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
+
     def wire(self, person: str) -> Sequence[str]:
         """The sign is a reaction to a message of the person."""
         own = [message.id for message in self.server.messages.values() if message.sender == self.id_of(person)]
@@ -243,6 +267,15 @@ class DingTalk(towns.DingTalk):
         self.server.faults.clear()
         for path in ("batchSend", "createAndDeliver", "card/streaming") if how else ():
             self.server.faults.next(path, kinds[how])
+
+    def revoke(self) -> Mapping[str, Any]:
+        """The socket stays."""
+        self.server.client_secret += "-new"
+        self.server.faults.expire_tokens()
+        return {"client_secret": self.server.client_secret}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
 
     def wire(self, person: str) -> Sequence[str]:
         chat, staff = f"cid-private-{person}==", self.id_of(person)
@@ -313,6 +346,14 @@ class Discord(towns.Discord):
         for route in ("POST /channels/.*/messages", "PATCH /channels/") if how else ():
             self.server.faults.add(route, faults[how], float(how == "limited"))
 
+    def revoke(self) -> Mapping[str, Any]:
+        self.server.token += "-new"
+        self.server.drop()
+        return {"bot_token": self.server.token}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
+
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
         channel = self.server.channel("", self.server.person(person))
@@ -327,7 +368,7 @@ def _ended(wire: Sequence[str]) -> Sequence[str]:
     return [*wire, "off"] if "text" in wire else wire
 
 
-class All(Duplicating, Failing, WithFiles, WithSigns, WithWhispers, Protocol):
+class All(Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers, Protocol):
     """What all have."""
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
+from actors.contracts.credentials import Credentials
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
@@ -49,6 +50,9 @@ class TestRepeated(Repeated): ...
 
 
 class TestFaults(Faults): ...
+
+
+class TestCredentials(Credentials): ...
 
 
 class TestDecisions(Decisions): ...

@@ -10,23 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
+from actors.chat.actor import Chat
 from actors.chat.perform import INSIDE, OUTSIDE
 from actors.chat.person import person_user
-from actors.contracts.table import parts
-from core.chat import platforms
-from core.chat.account import Account
-from core.chat.held import Meter
-from core.chat.inbox import Inbox
+from actors.contracts.table import serving
+from core.bus import embedded
+from core.bus.endpoint import Endpoint
+from core.chat.status import statuses
 from core.config.load import ConfigSource
 from core.memory.facts import Fact, FactRemembered, Memories
 from core.runtime.system import System
 from tests.channels.contract.seats import SEATS, All
 from tests.support.model_server import ModelServer, Script, Turn
 from tests.support.nats import eventually
-from tests.support.workers import site
+from tests.support.workers import configure, worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
 
@@ -68,36 +67,23 @@ class Team:
 async def team(seat: All, home: Path, **more: Any) -> AsyncIterator[Team]:
     """Yields a group. `more`: sections of the configuration."""
     scripts = {"one": Script(tuple(Turn(text="Noted.") for _ in range(20)), count="total")}
-    async with seat.server:
-        about = {"enabled": True, "gather_seconds": 0, **seat.settings()}
-        made: list[Any] = []
+    about = {"enabled": True, "gather_seconds": 0}
 
-        def make(number: int, system: System, source: ConfigSource) -> Any:
-            if not made:
-                settings = source.current().channels.account(seat.name)
-                assert settings is not None
-                platform = platforms.connect(Account(seat.name, settings, settings.extra), source.current())
-                made.extend([platform, *parts(seat.name, platform, source, home)])
-            return made[number + 1](system)
+    def chat(system: System, source: ConfigSource) -> Chat:
+        return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
 
-        others = [partial(make, number) for number in range(5)]
-        sections: dict[str, Any] = {"channels": {seat.name: about}, "memory": {"enabled": False}, **more}
-        async with (
-            site(home, scripts, others=others, **sections) as (client, models),
-            anyio.create_task_group() as tasks,
-        ):
-            platform = made[0]
-            inbox = Inbox(seat.name, client.system.chats, replies_are_topics=platform.traits.replies_are_topics)
-            meter = Meter(seat.name, "test")
-            tasks.start_soon(platform.listen, inbox.receive, meter)
+    async with seat.server, ModelServer(scripts) as models, embedded.start(home) as server:
+        channels = {seat.name: {**about, **seat.settings()}}
+        config = configure(home / "config.yaml", models, channels=channels, memory={"enabled": False}, **more)
+        endpoint = Endpoint(server.url, token=server.token)
+        async with worker(endpoint, home, config, others=[chat]) as system, serving(seat.name, home, endpoint):
 
-            async def connected() -> bool:
-                return meter.status().state == "connected"
+            async def is_connected() -> bool:
+                [status] = await statuses(system.bus, {seat.name: True})
+                return status.state == "connected"
 
-            await eventually(connected)
-            yield Team(seat, client.system, models)
-            tasks.cancel_scope.cancel()
-        await platform.close()
+            await eventually(is_connected)
+            yield Team(seat, system, models)
 
 
 @pytest.mark.parametrize("name", SEATS)

@@ -210,6 +210,8 @@ class DingTalkServer:
         """Groups that the bot was thrown out of, by name."""
         self.tokens: dict[str, float] = {}
         self.tokens_issued = 0
+        self.unauthorised = 0
+        """Calls that were refused for their client_secret."""
         self.token_seconds = 7200
         self.cards: dict[str, _Card] = {}
         self.emotions: dict[str, int] = defaultdict(int)
@@ -505,6 +507,7 @@ class DingTalkServer:
     async def _access_token(self, request: web.Request) -> web.Response:
         body = await request.json()
         if (body.get("appKey"), body.get("appSecret")) != (self.client_id, self.client_secret):
+            self.unauthorised += 1
             raise Refusal(400, "invalidClientIdOrSecret", "无效的clientId或者clientSecret")
         token = f"token-{next(self._numbers)}"
         self.tokens[token] = self.clock() + self.token_seconds
@@ -514,6 +517,7 @@ class DingTalkServer:
     async def _open(self, request: web.Request) -> web.Response:
         body = await request.json()
         if (body.get("clientId"), body.get("clientSecret")) != (self.client_id, self.client_secret):
+            self.unauthorised += 1
             raise Refusal(401, "authFailed", "clientId or clientSecret is wrong")
         self.subscriptions = body["subscriptions"]
         ticket = f"planted-ticket-{next(self._numbers)}"

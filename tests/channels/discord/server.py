@@ -159,6 +159,9 @@ class DiscordServer:
         self.limits: Mapping[str, tuple[int, float]] = LIMITS
         """Calls of a method in one channel, in how many seconds."""
         self.problems: list[str] = []
+        self.token = TOKEN
+        self.unauthorised = 0
+        """Calls and connections that were refused for their token."""
         self.content_intent = True
         self.sessions: dict[str, Session] = {}
         self.sockets: list[Socket] = []
@@ -202,7 +205,7 @@ class DiscordServer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"bot_token": TOKEN, "base_url": f"http://127.0.0.1:{self.port}/api", "allow_everyone": True}
+        return {"bot_token": self.token, "base_url": f"http://127.0.0.1:{self.port}/api", "allow_everyone": True}
 
     @property
     def user(self) -> dict[str, Any]:
@@ -369,7 +372,8 @@ class DiscordServer:
     async def _identify(self, socket: Socket, data: Mapping[str, Any]) -> None:
         if socket.session:
             self.problems.append("identified twice")
-        if data["token"] != TOKEN:
+        if data["token"] != self.token:
+            self.unauthorised += 1
             await socket.ws.close(code=4004)
         elif data["intents"] & CONTENT_INTENT and not self.content_intent:
             await socket.ws.close(code=4014)
@@ -385,6 +389,10 @@ class DiscordServer:
 
     async def _resume(self, socket: Socket, data: Mapping[str, Any]) -> None:
         session = self.sessions.get(data["session_id"])
+        if data["token"] != self.token:
+            self.unauthorised += 1
+            await socket.ws.close(code=4004)
+            return
         if session is None:
             await socket.ws.send_json({"op": 9, "d": False})
             return
@@ -523,7 +531,8 @@ class DiscordServer:
                 return self._original(token, body)
             case "POST", ["webhooks", _, token]:
                 return self._followup(token, body)
-        if request.headers.get("Authorization") != f"Bot {TOKEN}":
+        if request.headers.get("Authorization") != f"Bot {self.token}":
+            self.unauthorised += 1
             return _refusal(401, 0, "401: Unauthorized")
         match request.method, parts:
             case "GET", ["users", "@me"]:

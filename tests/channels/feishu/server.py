@@ -341,6 +341,8 @@ class FeishuServer:
         self.refusals: Counter[int] = Counter()
         """How often each code was the answer."""
         self.tokens: set[str] = set()
+        self.unauthorised = 0
+        """Calls that were refused for their app_secret."""
         self.sockets: list[Socket] = []
         self.handshakes = 0
         self.most_sockets = 0
@@ -594,7 +596,10 @@ class FeishuServer:
     def _wrong_secret(self, app_id: Any, app_secret: Any) -> int:
         if app_id != self.app_id:
             return 10003
-        return 10014 if app_secret != self.app_secret or self.secret_is_dead else 0
+        if app_secret != self.app_secret or self.secret_is_dead:
+            self.unauthorised += 1
+            return 10014
+        return 0
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         body: Json = {}

@@ -178,7 +178,10 @@ class SlackServer:
         self.stream_seconds = stream_seconds
         self.scopes = ALL_SCOPES
         self.markdown_blocks = True
+        self.bot_token = BOT_TOKEN
         self.bot_token_error = ""
+        self.unauthorised = 0
+        """Calls that were refused for their bot token."""
         self.app_token_error = ""
         self.faults = Faults()
         self.calls: list[Call] = []
@@ -251,7 +254,7 @@ class SlackServer:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of an account of this workspace."""
-        return {"bot_token": BOT_TOKEN, "app_token": APP_TOKEN, "base_url": self.base_url}
+        return {"bot_token": self.bot_token, "app_token": APP_TOKEN, "base_url": self.base_url}
 
     # People
 
@@ -553,7 +556,8 @@ class SlackServer:
             return
         if self.bot_token_error:
             raise Refused(self.bot_token_error)
-        if token != BOT_TOKEN:
+        if token != self.bot_token:
+            self.unauthorised += 1
             raise Refused("not_authed" if not token else "invalid_auth")
         needed = NEEDED.get(method)
         if needed and needed not in self.scopes.split(","):
@@ -943,7 +947,7 @@ class SlackServer:
         fault = faults.popleft() if faults else ""
         if fault == "html":
             return web.Response(status=503, text="<html></html>", content_type="text/html")
-        if request.headers.get("Authorization") != f"Bearer {BOT_TOKEN}" or fault == "signin":
+        if request.headers.get("Authorization") != f"Bearer {self.bot_token}" or fault == "signin":
             raise web.HTTPFound("/signin")
         if fault == "cut":
             response = web.StreamResponse(headers={"Content-Length": str(len(content))})

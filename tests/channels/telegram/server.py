@@ -290,6 +290,8 @@ class TelegramServer:
 
     def __init__(self, *, rates: bool = False, privacy: bool = True, native_drafts: bool = True) -> None:
         self.token = TOKEN
+        self.unauthorised = 0
+        """Calls that were refused for their token."""
         self.rates = rates
         self.privacy = privacy
         self.native_drafts = native_drafts
@@ -535,6 +537,7 @@ class TelegramServer:
             if fault and fault.kind == "gone":
                 raise Refused(fault.status, fault.description, **fault.parameters)
             if request.match_info["token"] != self.token:
+                self.unauthorised += 1
                 raise Refused(401, "Unauthorized") if ":" in request.match_info["token"] else Refused(404, "Not Found")
             handler = getattr(self, f"_do_{method}", None)
             if handler is None:

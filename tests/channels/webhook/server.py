@@ -25,6 +25,9 @@ class Program:
         self.next: list[str] = []
         self.problems: list[str] = []
         self.again = False
+        self.secret = SECRET
+        self.unauthorised = 0
+        """Posts that were refused for their signature."""
         self._ids = 0
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -45,14 +48,15 @@ class Program:
     @property
     def settings(self) -> dict[str, Any]:
         answers = f"http://127.0.0.1:{self.port}/answers"
-        return {"secret": SECRET, "answer_url": answers, "allow_private": True, "listen": f"127.0.0.1:{self.sika}"}
+        return {"secret": self.secret, "answer_url": answers, "allow_private": True, "listen": f"127.0.0.1:{self.sika}"}
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.read()
         try:
-            Signatures(SECRET).check(request.headers[HEADER], body)
-        except Invalid as error:
-            self.problems.append(str(error))
+            Signatures(self.secret).check(request.headers[HEADER], body)
+        except Invalid:
+            self.unauthorised += 1
+            return web.Response(status=401)
         self.posts += 1
         match self.next.pop(0) if self.next else "":
             case "reset":
@@ -71,9 +75,9 @@ class Program:
                 return web.Response(status=int(status), headers={"Retry-After": "1", "Location": "/answers"})
         return web.Response(status=204)
 
-    async def sends(self, message: Mapping[str, Any], *, header: str = "", secret: str = SECRET) -> int:
+    async def sends(self, message: Mapping[str, Any], *, header: str = "", secret: str = "") -> int:
         body = json.dumps(message).encode()
-        headers = {HEADER: header or signed(secret, body)}
+        headers = {HEADER: header or signed(secret or self.secret, body)}
         async with (
             aiohttp.ClientSession() as session,
             session.post(f"http://127.0.0.1:{self.sika}/", data=body, headers=headers) as response,

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from actors.contracts.credentials import Credentials
 from actors.contracts.held import Faults, Held, Repeated
 from actors.contracts.table import Table, table
 from actors.contracts.talk import Talk
@@ -41,12 +42,19 @@ class Seat:
         message = {"id": identity, "chat": person, "sender": person, "text": text}
         for attempt in range(2 if self.server.again else 1):
             body = json.dumps(message).encode()
-            header = signed(SECRET, body, int(time.time()) - attempt)
+            header = signed(self.server.secret, body, int(time.time()) - attempt)
             assert await self.server.sends(message, header=header) == 202
         return identity
 
     def shown(self, person: str, group: str = "") -> Sequence[str]:
         return [each["text"] for each in self.server.messages.values() if each.get("chat") == person and "text" in each]
+
+    def revoke(self) -> Mapping[str, Any]:
+        self.server.secret = "t" * 32
+        return {"secret": self.server.secret}
+
+    def refused(self) -> int:
+        return self.server.unauthorised
 
     def duplicates(self, on: bool) -> None:
         self.server.again = on
@@ -75,6 +83,9 @@ class TestTalk(Talk): ...
 
 
 @pytest.mark.long(keep=4)
+class TestCredentials(Credentials): ...
+
+
 class TestHeld(Held): ...
 
 
