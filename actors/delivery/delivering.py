@@ -18,6 +18,8 @@ In one process, the fate of a call is known unless it says otherwise (`FateUnkno
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
 
 A wait is short, then the handler sleeps, or long, then a timer calls it again: no slot is held for a platform's pause.
+While the account's credentials are dead, the handler sleeps, too: with new ones the connection is made anew, and what
+was at work is taken up at once.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from actors.delivery.files import Unsendable
 from actors.delivery.job import Ended, Execution, Job, Way
 from actors.delivery.long import in_a_file, is_long
 from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet, person
-from actors.delivery.pacing import PATIENCE_SECONDS, Later
+from actors.delivery.pacing import PATIENCE_SECONDS, Held, Later
 from actors.delivery.plain import plain
 from core.actor import Actor, Context
 from core.chat.facts import (
@@ -220,6 +222,9 @@ class Delivery(Actor[DeliveryPlanned]):
                 for number, message in own.sent.items()
             ]
             await self._outlet.record(conversation, plan_id, *facts)
+        except Held as held:
+            await anyio.sleep(held.seconds)
+            return 0.0
         except Later as later:
             return later.seconds
         except Ended as end:
@@ -408,7 +413,7 @@ class Delivery(Actor[DeliveryPlanned]):
             case RateLimited():
                 return Later(error.seconds)
             case CredentialsDead():
-                return Later(CREDENTIALS_SECONDS)
+                return Held(CREDENTIALS_SECONDS)
         return Later(job.own.pause())
 
     # ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────

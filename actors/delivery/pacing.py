@@ -45,6 +45,10 @@ class Later(Exception):
         self.seconds = seconds
 
 
+class Held(Later):
+    """The same, without a timer: a new connection of the account begins with it at once."""
+
+
 @dataclass(slots=True)
 class _Chat:
     """The recent calls of a chat. Times are of the caller's clock."""

@@ -135,6 +135,21 @@ async def test_what_was_not_sent_is_sent_again(
     assert platform.made("find") == []
 
 
+async def test_a_new_connection_says_at_once_what_waits_for_credentials(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "CREDENTIALS_SECONDS", 1000.0)
+    platform = store()
+    platform.fail("post", Fault("dead"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", "one")
+        with anyio.fail_after(60):
+            await platform.called.wait()
+    async with serving(side.endpoint, side.home, platform):
+        await side.done()
+    assert platform.texts() == ["one"]
+
+
 @pytest.mark.parametrize("kind", ["down", "dead", "limit"])
 async def test_a_plan_that_could_not_be_sent_for_long_is_given_up(
     side: Side, kind: str, monkeypatch: pytest.MonkeyPatch
