@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.chat import again
+from actors.chat.runs import UNSAID
 from actors.contracts.seat import Seat, WithButtons, WithFiles
 from actors.contracts.table import Table
 from actors.delivery.delivering import UNKNOWN
@@ -31,6 +32,15 @@ class Arriving:
         await here.shows(again.ALREADY, "dora")
         await here.shows("The lost answer.", "dora")
         assert times(here, "The lost answer.", "dora") == 1
+
+    async def test_an_answer_that_was_lost_in_silence_is_told_of_with_the_next_message(self, here: Table[Seat]) -> None:
+        """Where the notice about it was lost, too."""
+        event = await here.hears("gabi", "one")
+        await lost(here, event, "The lost answer.", silent=True)
+        routed = await here.answers(await here.hears("gabi", "two"), "The next answer.")
+        await here.shows("The next answer.", "gabi")
+        assert await here.shows(UNSAID.partition(".")[0], "gabi")
+        assert routed.outcome == "run"
 
     async def test_without_a_lost_answer_there_is_nothing_to_send(self, here: Table[Seat]) -> None:
         await here.hears("fred", "/again")
@@ -68,8 +78,11 @@ class ArrivingFiles:
         assert times(here, "Here it is.", "edna") == 0
 
 
-async def lost(here: Table[Any], event: ChatReceived, text: str, *artifacts: Artifact, sent: int = 0) -> str:
-    """Has an answer end as of unknown fate, after some parts that arrived. Returns its run."""
+async def lost(
+    here: Table[Any], event: ChatReceived, text: str, *artifacts: Artifact, sent: int = 0, silent: bool = False
+) -> str:
+    """Has an answer end as of unknown fate, after some parts that arrived. `silent`: the notice about it fails, too.
+    Returns its run."""
     routed = await here.works(event)
     assert routed.target is not None
     about: dict[str, Any] = {"target": routed.target, "thread": routed.thread, "user": routed.user}
@@ -81,7 +94,8 @@ async def lost(here: Table[Any], event: ChatReceived, text: str, *artifacts: Art
     notice = DeliveryPlanned(
         plan=f"{answer.plan}{FAILED_NOTICE}", purpose="notice", text=UNKNOWN, buttons=(SEND_AGAIN,), **about
     )
-    events: list[Event] = [answer, *parts, failed, notice]
+    unsaid = DeliveryFailed(plan=notice.plan, part=0, fate="refused", reason="HTTP status 400")
+    events: list[Event] = [answer, *parts, failed, notice, *([unsaid] if silent else [])]
     await here.stage.system.chats.decide(here.place(event).id, lambda _: events, actor=here.seat.name)
     await here.does(routed, RunCompleted())
     return routed.run_id

@@ -10,7 +10,7 @@ MOST_CALLS = 20
 
 
 class Credentials:
-    """Any platform."""
+    """Any platform; at a table where no runs of other tests are at work."""
 
     async def test_revoked_credentials_are_a_state_until_there_are_new_ones(self, here: Table[Revoking]) -> None:
         event = await here.hears("zora", "hello")

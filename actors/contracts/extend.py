@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
+from actors.contracts.connections import Connections
 from actors.contracts.credentials import Credentials
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
@@ -14,6 +15,7 @@ from actors.contracts.held import Code, Faults, Held, Repeated
 from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
 from actors.contracts.seat import (
+    Disconnecting,
     Duplicating,
     Failing,
     Revoking,
@@ -37,9 +39,11 @@ __all__ = [
     "ArrivingFiles",
     "Bundles",
     "Code",
+    "Connections",
     "Credentials",
     "Decisions",
     "Deletions",
+    "Disconnecting",
     "Duplicating",
     "Edits",
     "Failing",

@@ -52,6 +52,14 @@ class Failing(Seat, Protocol):
         ...
 
 
+class Disconnecting(Seat, Protocol):
+    """A platform to which the account holds a connection."""
+
+    def hang_up(self) -> None:
+        """Ends the connection without a word."""
+        ...
+
+
 class Revoking(Seat, Protocol):
     """A platform that takes credentials back."""
 

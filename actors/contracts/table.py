@@ -199,11 +199,19 @@ async def table(seat: T, home: Path, **settings: Any) -> AsyncIterator[Table[T]]
             yield here
 
 
+class Current(ConfigSource):
+    """A configuration whose changes count at once, also where it is watched."""
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        yield
+
+
 @asynccontextmanager
 async def serving(name: str, home: Path, endpoint: Endpoint) -> AsyncIterator[None]:
     """Serves an account as its process does, for as long as the block lasts."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(accounts.serve, name, home, ConfigSource(home / "config.yaml"), endpoint))
+        tasks.start_soon(partial(accounts.serve, name, home, Current(home / "config.yaml"), endpoint))
         yield
         tasks.cancel_scope.cancel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+import anyio
 import msgspec
 
 from actors.chat.runs import BEGUN, QUEUED
@@ -39,6 +40,18 @@ class Talk:
         await here.shows("I remember 1 fact.", "cleo")
         await here.hears("dina", "/memory")
         await here.shows("I remember 0 facts.", "dina")
+
+    async def test_people_who_write_at_once_get_answers_of_their_own(self, here: Table[Seat]) -> None:
+        people = [f"crowd{number}" for number in range(12)]
+
+        async def talk(person: str) -> None:
+            await here.answers(await here.hears(person, "hello"), f"Hello, {person}.")
+            await here.shows(f"Hello, {person}.", person)
+
+        async with anyio.create_task_group() as tasks:
+            for person in people:
+                tasks.start_soon(talk, person)
+        assert [list(here.seat.shown(person)) for person in people] == [[f"Hello, {person}."] for person in people]
 
     async def test_messages_are_answered_in_their_order(self, here: Table[Seat]) -> None:
         events = [await here.hears("edda", f"question {number}") for number in range(3)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, Protocol
 
-from actors.contracts.seat import Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers
+from actors.contracts.seat import Disconnecting, Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers
 from tests.channels.telegram.server import BOT_NAME
 from tests.chaos import towns
 
@@ -66,6 +66,9 @@ class Slack(towns.Slack):
 
     def refused(self) -> int:
         return self.server.unauthorised
+
+    def hang_up(self) -> None:
+        self.server.drop()
 
     def wire(self, person: str) -> Sequence[str]:
         chat = self.server.chat(f"@{person}").id
@@ -142,6 +145,9 @@ class Telegram(towns.Telegram):
     def refused(self) -> int:
         return self.server.unauthorised
 
+    def hang_up(self) -> None:
+        towns._reset(self.server)
+
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
         kinds = {"sendChatAction": "on", "sendMessage": "text", "editMessageText": "text"}
@@ -217,6 +223,9 @@ class Feishu(towns.Feishu):
     def refused(self) -> int:
         return self.server.unauthorised
 
+    def hang_up(self) -> None:
+        self.server.faults.drop_sockets()
+
     def wire(self, person: str) -> Sequence[str]:
         """The sign is a reaction to a message of the person."""
         own = [message.id for message in self.server.messages.values() if message.sender == self.id_of(person)]
@@ -276,6 +285,9 @@ class DingTalk(towns.DingTalk):
 
     def refused(self) -> int:
         return self.server.unauthorised
+
+    def hang_up(self) -> None:
+        self.server.faults.cut()
 
     def wire(self, person: str) -> Sequence[str]:
         chat, staff = f"cid-private-{person}==", self.id_of(person)
@@ -354,6 +366,9 @@ class Discord(towns.Discord):
     def refused(self) -> int:
         return self.server.unauthorised
 
+    def hang_up(self) -> None:
+        self.server.drop()
+
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""
         channel = self.server.channel("", self.server.person(person))
@@ -368,7 +383,7 @@ def _ended(wire: Sequence[str]) -> Sequence[str]:
     return [*wire, "off"] if "text" in wire else wire
 
 
-class All(Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers, Protocol):
+class All(Disconnecting, Duplicating, Failing, Revoking, WithFiles, WithSigns, WithWhispers, Protocol):
     """What all have."""
 
 

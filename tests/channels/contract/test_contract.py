@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
+from actors.contracts.connections import Connections
 from actors.contracts.credentials import Credentials
 from actors.contracts.deciding import Decisions
 from actors.contracts.deletions import Deletions
@@ -25,7 +26,7 @@ from channels.chat.presses import Press, Presses
 from channels.slack.platform import SlackPlatform
 from channels.slack.traits import TRAITS
 from core.chat.facts import Target
-from tests.channels.contract.seats import All, DingTalk, DingTalkWithNames, Slack
+from tests.channels.contract.seats import SEATS, All, DingTalk, DingTalkWithNames, Slack
 from tests.channels.dingtalk.server import STOPPABLE_TEMPLATE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=8)]
@@ -52,7 +53,18 @@ class TestRepeated(Repeated): ...
 class TestFaults(Faults): ...
 
 
-class TestCredentials(Credentials): ...
+class TestConnections(Connections): ...
+
+
+class TestCredentials(Credentials):
+    """Each on a table of its own: the signs of other tests' runs would be refused, too."""
+
+    @pytest.fixture(params=SEATS)
+    async def here(
+        self, request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str
+    ) -> AsyncIterator[Table[All]]:
+        async with table(SEATS[request.param](), tmp_path) as opened:
+            yield opened
 
 
 class TestDecisions(Decisions): ...
