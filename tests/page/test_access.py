@@ -46,6 +46,7 @@ async def conversation(chromium: Browser, site: Site) -> str:
         return opened.thread
 
 
+@pytest.mark.long
 @looks
 async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Literal["light", "dark"], language: str) -> None:
     await page.page.emulate_media(color_scheme=scheme)

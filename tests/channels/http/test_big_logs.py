@@ -124,6 +124,7 @@ async def test_questions_about_a_big_thread_hold_little_of_it(
             assert held.most - before <= MOST_BYTES, f"{question}: {(held.most - before) >> 20} MiB"
 
 
+@pytest.mark.long
 async def test_the_terminal_holds_little_of_a_big_thread(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
