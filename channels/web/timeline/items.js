@@ -39,7 +39,7 @@ const LANE_OF = [
 ];
 
 /** @param {string} type @returns {Lane} */
-const laneOf = (type) => LANE_OF.find(([pattern]) => pattern.test(type))?.[1] ?? "other";
+export const laneOf = (type) => LANE_OF.find(([pattern]) => pattern.test(type))?.[1] ?? "other";
 
 /** @param {any} event @returns {Item["about"]} */
 function shortAbout(event) {
