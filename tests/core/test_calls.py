@@ -295,7 +295,7 @@ async def test_an_actor_that_only_gives_signs_of_life_is_not_heard_for_ever(
 ) -> None:
     """One in another language, say, that has hung: each sign comes in time, and no answer ever does."""
     monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(calls, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 3.0)
 
     async def alive(msg: Msg) -> None:
         while not bus.nc.is_closed:
