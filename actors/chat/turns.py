@@ -72,15 +72,20 @@ class Turn(NamedTuple):
         return not self.content and not self.has_files
 
     @property
+    def as_sent(self) -> Sequence[Message]:
+        """The messages in the order in which they were sent: one that a platform delivers again arrives late."""
+        return sorted(self.messages, key=lambda message: message.event.sent_at)
+
+    @property
     def text(self) -> str:
         """The texts and transcripts of all messages."""
-        parts = [text for message in self.messages for text in _texts(message.event)]
+        parts = [text for message in self.as_sent for text in _texts(message.event)]
         return "\n\n".join(part for part in parts if part)
 
     @property
     def content(self) -> str:
         """The same, each after what it quotes: as the agent reads it."""
-        parts = [text for message in self.messages for text in (_quote(message.event), *_texts(message.event))]
+        parts = [text for message in self.as_sent for text in (_quote(message.event), *_texts(message.event))]
         return "\n\n".join(part for part in parts if part)
 
     def ready_at(self, gather: timedelta) -> datetime:

@@ -129,6 +129,7 @@ class ChatReceived(Event, frozen=True):
     deleted: bool = False
     """True: the message was deleted on the platform. It has no words then."""
     sent_at: str = ""
+    """When the person sent it, as the platform says: ISO 8601 in UTC."""
 
 
 class Fetched(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -55,6 +55,8 @@ FLOOD_PAUSES = (0.0, 0.1, 1.5)
 """Seconds between the messages of a flood: some become one turn, some come while the bot is at work."""
 IN_A_ROOM = 4
 """People of a room."""
+BETWEEN_PARTS = 0.005
+"""Seconds between the parts of a paste as its client sends them: the times of platforms tell them apart."""
 SAME_TURN = 1.0
 """Seconds between parts of a paste, as the log has them, within which they must be one turn: the account's default is
 a little more."""
@@ -333,6 +335,7 @@ class Talk:
                 case "paste":
                     cut = self._town.cut if part < count - 1 else 0
                     await self._town.say(self.person, f"{text} ".ljust(cut, "x"))
+                    await anyio.sleep(BETWEEN_PARTS)
                 case "room":
                     await self._town.say(self.person, f"{text} {_ROOM}", self._room)
                 case _:

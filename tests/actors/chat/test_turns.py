@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,27 @@ async def test_a_file_alone_is_asked_about_and_goes_with_the_next_words(tmp_path
         await office.answers(words)
         again = await message_of(office, await office.hears("and then?", settle=False))
         assert "additional_kwargs" not in again, "once"
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (("00:00:01+00:00", "00:00:01.250000+00:00", "00:00:01.240000+00:00"), "first\n\nthird\n\nsecond"),
+        (("00:00:02.500000+00:00", "00:00:02+00:00", "00:00:01+00:00"), "third\n\nsecond\n\nfirst"),
+        (("00:00:01+00:00",) * 3, "first\n\nsecond\n\nthird"),
+        (("", "", ""), "first\n\nsecond\n\nthird"),
+    ],
+    ids=["the-last-is-late", "backwards", "within-a-second", "without-times"],
+)
+def test_the_parts_of_a_turn_are_in_the_order_in_which_they_were_sent(sent: Sequence[str], text: str) -> None:
+    words = ("first", "second", "third")
+    messages = [written(place / 10, words[place]) for place in range(3)]
+    messages = [
+        message._replace(event=msgspec.structs.replace(message.event, sent_at=at and f"2026-01-01T{at}"))
+        for message, at in zip(messages, sent, strict=True)
+    ]
+    (turn,) = turns_of(messages, lambda _: True, GATHER)
+    assert (turn.text, turn.content, turn.first.event.text) == (text, text, "first")
 
 
 def test_a_file_goes_with_the_first_of_several_turns_with_words() -> None:
