@@ -432,9 +432,11 @@ class SlackPlatform:
         await self.web.call("chat.postEphemeral", **place, **content)
 
     async def show_status(self, target: Target, text: str) -> bool:
-        """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
-        of which nothing depends."""
-        if not target.topic or not self._status_is_allowed or not self.web.has_room("assistant.threads.setStatus"):
+        """Shows what is being done below a thread; an empty text takes it away, also where there is no room for more.
+        Returns whether it did: it is an extra, of which nothing depends."""
+        if not target.topic or not self._status_is_allowed:
+            return False
+        if text and not self.web.has_room("assistant.threads.setStatus"):
             return False
         place = {"channel_id": target.chat, "thread_ts": target.topic}
         try:

@@ -413,6 +413,18 @@ async def test_signs_of_work() -> None:
         assert len(server.called("reactions.add")) == 2
 
 
+async def test_a_sign_of_work_is_taken_away_where_there_is_no_room_for_others() -> None:
+    async with SlackServer() as server, account(server) as slack:
+        target, other = await thread_in(server), await thread_in(server)
+        await slack.working(target, True)
+        while slack.web.has_room("assistant.threads.setStatus"):
+            await slack.show_status(target, "is writing…")
+        await slack.working(other, True)
+        assert (other.chat, other.topic) not in server.statuses
+        await slack.working(target, False)
+        assert server.statuses == {(target.chat, target.topic): ""}
+
+
 async def test_files_go_to_the_thread(tmp_path: Path) -> None:
     async with SlackServer() as server, account(server) as slack:
         target = await thread_in(server)
