@@ -39,7 +39,7 @@ async def main() -> None:
 
 anyio.run(main)
 """
-SDKS = {"telegram"}
+SDKS = {"telegram", "google.protobuf"}
 
 
 def configure(folder: Path, there: Tower, nats: dict[str, str], **channels: Any) -> None:
