@@ -114,7 +114,7 @@ class _Bounded(httpx2.AsyncByteStream):
                 size = size if end < 0 else len(last) - end
                 last = last[-2:]
             if size > ANSWER_BYTES:
-                raise AnswerTooLong
+                raise AnswerTooLong(ANSWER_BYTES)
             yield data
             if (parts := parts + 1) >= AT_ONCE and pace.seconds and not self._whole and len(data) < GATHERED_BYTES:
                 await self._more(pace.seconds)

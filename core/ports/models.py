@@ -58,5 +58,5 @@ class AnswerTooLong(Exception):
     nothing is asked again: the next one would be as long.
     """
 
-    def __init__(self) -> None:
-        super().__init__(f"the model's answer has more than {ANSWER_BYTES} bytes, so it was dropped")
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the model's answer has more than {limit} bytes, so it was dropped")

@@ -119,7 +119,7 @@ class Assembly:
     def _count(self, size: int) -> None:
         self._size += size
         if self._size > ANSWER_BYTES:
-            raise AnswerTooLong
+            raise AnswerTooLong(ANSWER_BYTES)
 
     async def _show(self, text: str, reasoning: str) -> None:
         if self._previewer is not None:
