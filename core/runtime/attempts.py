@@ -12,9 +12,10 @@ on, a process works on one such wake-up at a time, so only that one is charged, 
 fewest deaths. Innocent work is done in its turn, and its mark removed. It would have to be the one at work at each of
 five kills, with nothing else to do.
 
-*What lives long.* Some work waits for most of its life: for the end of a run, or for a platform. After
-`PROVEN_SECONDS` it gives the turn to the next, and a death counts little from then on: such work is there at many
-kills, and what ends a process later than that becomes a dead letter all the same, after ten times as many.
+*What lives long.* Some work waits for most of its life: for the end of a run, or for a platform. Such work is there at
+many kills. After `PROVEN_SECONDS` it gives the turn to the next, its earlier deaths count no more (they were those of
+others), and one from then on counts little: what ends a process later than that becomes a dead letter all the same,
+after ten times as many.
 
 *Runs.* A run counts its own attempts in the log (`Run.stalled`). What ends the process before `run.started` is
 recorded is counted here: a death after which the thread has got further is none.
@@ -57,13 +58,15 @@ CLOSE_SECONDS = 1.0
 
 class Mark(msgspec.Struct, frozen=True):
     """The stored part of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate. `charge`:
-    what the death of the process adds to its deaths; 0 while nobody works on it.
+    what the death of the process adds: 1 to `deaths`, `LATE` to `late`; 0 while nobody works on it.
     """
 
     event: str
-    deaths: float
+    deaths: float = 0.0
     charge: float = 0.0
     tip: int = 0
+    late: float = 0.0
+    """The weight of the deaths after `PROVEN_SECONDS`."""
 
 
 class Attempts:
@@ -84,20 +87,20 @@ class Attempts:
         if not self.redelivered(wakeup):
             yield 0.0
             return
-        deaths = await self._deaths(wakeup, tip)
-        mark = Mark(wakeup.hint.id, deaths, tip=tip)
+        mark = await self._mark(wakeup, tip)
+        proven = msgspec.structs.replace(mark, deaths=0.0)
         with ExitStack() as turn:
-            if deaths >= SUSPECT:
-                await self._wait_for_turn(deaths)
+            if mark.deaths >= SUSPECT:
+                await self._wait_for_turn(mark.deaths)
                 turn.callback(self._suspect.release)
             await self._store(wakeup, msgspec.structs.replace(mark, charge=1.0))
-            proving = asyncio.create_task(self._prove(wakeup, msgspec.structs.replace(mark, charge=LATE), turn))
+            proving = asyncio.create_task(self._prove(wakeup, msgspec.structs.replace(proven, charge=LATE), turn))
             try:
-                yield deaths
+                yield mark.deaths + mark.late
             finally:
-                proving.cancel()
+                is_proven = not proving.cancel()
                 with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-                    await self._close(wakeup, mark)
+                    await self._close(wakeup, proven if is_proven else mark)
 
     async def _wait_for_turn(self, deaths: float) -> None:
         """Waits for the other wake-ups that have ended processes, those with fewer deaths first. Raises `Unavailable`
@@ -111,7 +114,7 @@ class Attempts:
             raise Unavailable("waits for other work that has ended its process before") from error
 
     async def _prove(self, wakeup: Wakeup, mark: Mark, turn: ExitStack) -> None:
-        """Ends the turn of work that goes on for longer, and stores that its deaths count less."""
+        """Ends the turn of work that goes on for longer, and stores what counts of its deaths."""
         await asyncio.sleep(PROVEN_SECONDS)
         turn.close()
         try:
@@ -126,9 +129,10 @@ class Attempts:
     async def forget(self, wakeup: Wakeup) -> None:
         """Removes the mark of a wake-up that became a dead letter."""
         if self.redelivered(wakeup):
-            await self._close(wakeup, Mark(wakeup.hint.id, 0.0))
+            await self._close(wakeup, Mark(wakeup.hint.id))
 
-    async def _deaths(self, wakeup: Wakeup, tip: int) -> float:
+    async def _mark(self, wakeup: Wakeup, tip: int) -> Mark:
+        """Returns the mark of a wake-up on which nobody works, with the deaths so far."""
         stored = await find(self._bus, "place", {"last_by_subj": self._subject(wakeup)})
         try:
             mark = msgspec.json.decode(stored.data, type=Mark) if stored else None
@@ -136,8 +140,10 @@ class Attempts:
             log.error("the mark of a wake-up cannot be read", actor=wakeup.actor, error=str(error))
             mark = None
         if mark is None or mark.event != wakeup.hint.id or mark.tip != tip:
-            return 0.0
-        return mark.deaths + mark.charge
+            return Mark(wakeup.hint.id, tip=tip)
+        if mark.charge == LATE:
+            return Mark(mark.event, mark.deaths, tip=tip, late=mark.late + LATE)
+        return Mark(mark.event, mark.deaths + mark.charge, tip=tip, late=mark.late)
 
     async def _close(self, wakeup: Wakeup, mark: Mark) -> None:
         """Removes the mark of what is done, and stores that the other is not being worked on."""
