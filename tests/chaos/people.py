@@ -228,6 +228,8 @@ class Fates:
         """Files about which the person was asked, and has not said what to do, and those that could not be taken."""
         self.at: dict[Number, datetime] = {}
         self._turns: dict[Number, list[Number]] = {}
+        self._order: dict[Number, tuple[int, str]] = {}
+        """Places in a turn: what joins it stands last, and messages that came together in the order of their times."""
         self.failed: dict[str, DeliveryFailed] = {}
         """By plan."""
         self.received: dict[Number, int] = {}
@@ -248,6 +250,7 @@ class Fates:
                 for number in numbers(" ".join([event.text, *(file.name for file in event.attachments)])):
                     self.received.setdefault(number, seq)
                     self.at.setdefault(number, datetime.fromisoformat(at))
+                    self._order.setdefault(number, (0, event.sent_at))
                     if event.target.kind == "private":
                         self.conversations[number.person] = conversation
                     self._keys[conversation, key_of(event)] = number
@@ -257,8 +260,11 @@ class Fates:
                     self._waits[waiting_id(conversation, event.run_id)] = event.run_id
                 if outcome not in ("merged", "steered"):
                     self._turn[conversation, number.person] = []
-                self._turns[number] = self._turn.setdefault((conversation, number.person), [])
-                self._turns[number].append(number)
+                turn = self._turns[number] = self._turn.setdefault((conversation, number.person), [])
+                joined, _ = self._order[turn[-1]] if turn else (0, "")
+                self._order[number] = (joined + (outcome == "steered"), self._order[number][1])
+                turn.append(number)
+                turn.sort(key=self._order.__getitem__)
                 (self.asked.add if outcome in (ASKED, "refused") else self.asked.discard)(number)
             case DeliveryAttempted(plan=plan, withdrawn=withdrawn):
                 self._copies[plan] = self._copies.get(plan, 0) + (-1 if withdrawn else 1)
