@@ -44,6 +44,7 @@ Count = Callable[[], Awaitable[Today]]
 """Enters the usage of a run into the ledgers of its day. Returns the usage of today."""
 
 END_SECONDS = 10.0
+"""Most time for cancelled tasks to end."""
 LAST_SECONDS, LAST_SHARE = 120.0, 0.1
 """Time of a run that is reserved for its last answer: so many seconds, or a part of a short time."""
 
