@@ -43,7 +43,7 @@ from actors.delivery.files import Unsendable
 from actors.delivery.job import Ended, Execution, Job, Way
 from actors.delivery.long import in_a_file, is_long
 from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet, person
-from actors.delivery.pacing import PATIENCE_SECONDS, Held, Later
+from actors.delivery.pacing import PATIENCE_SECONDS, Later, UntilConnected
 from actors.delivery.plain import plain
 from core.actor import Actor, Context
 from core.chat.facts import (
@@ -222,8 +222,8 @@ class Delivery(Actor[DeliveryPlanned]):
                 for number, message in own.sent.items()
             ]
             await self._outlet.record(conversation, plan_id, *facts)
-        except Held as held:
-            await anyio.sleep(held.seconds)
+        except UntilConnected as pause:
+            await anyio.sleep(pause.seconds)
             return 0.0
         except Later as later:
             return later.seconds
@@ -413,7 +413,7 @@ class Delivery(Actor[DeliveryPlanned]):
             case RateLimited():
                 return Later(error.seconds)
             case CredentialsDead():
-                return Held(CREDENTIALS_SECONDS)
+                return UntilConnected(CREDENTIALS_SECONDS)
         return Later(job.own.pause())
 
     # ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────

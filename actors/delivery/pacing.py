@@ -45,7 +45,7 @@ class Later(Exception):
         self.seconds = seconds
 
 
-class Held(Later):
+class UntilConnected(Later):
     """The same, without a timer: a new connection of the account begins with it at once."""
 
 
